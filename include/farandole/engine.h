@@ -35,6 +35,10 @@ std::shared_ptr<ProcessContext> make_process_context();
 // it has the state of the training. Only such a process gets rank 0. If no such process is left,
 // the job ends.
 void set_has_state(ProcessContext& context);
+// Why an elastic job must end with the next commit, because its launcher or its driver is lost;
+// empty: it goes on. Ranks may learn it at different times, so they must agree on the step. A
+// process that has not ended 9 s later is killed. Waits until the limit for the news to come.
+std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit = {});
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
 // EngineOptions::serves_job_store). They need it for new groups. Call it when the program ends

@@ -36,6 +36,7 @@ struct Knobs {
   int rendezvous_descriptor = -1;
   int flight_record_descriptor = -1;  // borrowed: create() maps the memory
   int channel_descriptor = -1;
+  int launcher_descriptor = -1;  // borrowed: the process watches a duplicate
   int elastic_worker = -1;
   std::string job_store;
   int secret_descriptor = -1;  // borrowed; a process reads it once and keeps the secret
@@ -156,6 +157,12 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .max = kKnobDescriptorMax,
      .help = "The inherited descriptor of the socket to the program that started the job; -1 when "
              "there is none. Set by the launcher."},
+    {.field = knob_field<&Knobs::launcher_descriptor>,
+     .name = "FARANDOLE_LAUNCHER_DESCRIPTOR",
+     .min = -1,
+     .max = kKnobDescriptorMax,
+     .help = "The inherited descriptor of the socket by which a worker of an elastic job notices "
+             "that its launcher is lost; -1 when there is none. Set by the launcher."},
     {.field = knob_field<&Knobs::elastic_worker>,
      .name = "FARANDOLE_ELASTIC_WORKER",
      .min = -1,

@@ -157,20 +157,9 @@ void BoundEngine::wait(Handle handle) {
   }
 }
 
-void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
-  module.attr("version") = FARANDOLE_VERSION;
-  nb::enum_<LeaveCause>(module, "LeaveCause")
-      .value("ORDERLY", LeaveCause::kOrderly)
-      .value("EXCEPTION", LeaveCause::kException)
-      .value("GROUP_LOST", LeaveCause::kGroupLost);
-  // Errors are ignored, because the process is ending and no code can handle them.
-  module.def(
-      "report_end",
-      [](const std::string& reason, LeaveCause cause, const std::string& traceback) {
-        const Result<EngineOptions> options = EngineOptions::from_environment();
-        if (options.ok()) static_cast<void>(report_end(*options, reason, cause, traceback));
-      },
-      nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
+namespace {
+
+void bind_context(nb::module_& module) {
   nb::class_<BoundContext>(module, "ProcessContext")
       .def(nb::init<>())
       .def("wait_for_other_ranks",
@@ -186,10 +175,37 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
              }
              raise_if_interrupted();
            })
+      .def(
+          "announced_end",
+          [](BoundContext& self, double limit) {
+            const nb::gil_scoped_release released;
+            return announced_end(*self.context,
+                                 std::chrono::milliseconds(static_cast<int>(1000 * limit)));
+          },
+          nb::arg("limit"))
       .def("set_has_state", [](BoundContext& self) { set_has_state(*self.context); })
       .def(
           "close", [](BoundContext& self) { self.context = make_process_context(); },
           nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
+  module.attr("version") = FARANDOLE_VERSION;
+  nb::enum_<LeaveCause>(module, "LeaveCause")
+      .value("ORDERLY", LeaveCause::kOrderly)
+      .value("EXCEPTION", LeaveCause::kException)
+      .value("GROUP_LOST", LeaveCause::kGroupLost);
+  // Errors are ignored, because the process is ending and no code can handle them.
+  module.def(
+      "report_end",
+      [](const std::string& reason, LeaveCause cause, const std::string& traceback) {
+        const Result<EngineOptions> options = EngineOptions::from_environment();
+        if (options.ok()) static_cast<void>(report_end(*options, reason, cause, traceback));
+      },
+      nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
+  bind_context(module);
   engine
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
                     const std::vector<int>&, bool, bool>(),

@@ -92,6 +92,7 @@ class ProcessContext:
     So memory from allocate() stays shared when the process leaves its job and joins another."""
 
     def __init__(self) -> None: ...
+    def announced_end(self, limit: float) -> str: ...
     def set_has_state(self) -> None:
         """Tell the launcher of an elastic job, when this process asks for its next rank, that it
         has the state of the training."""

@@ -12,9 +12,10 @@ import copy
 import enum
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from farandole import calls, core, lifecycle
 from farandole.comparison import allreduce_max, equal_on_all_members, exchange, table
@@ -24,6 +25,10 @@ from farandole.objects import broadcast_object
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
+
+# The exit code of a worker whose job has ended early, after all ranks have saved their state
+# (kEndedEarly in C++). The launcher's own code depends on it.
+ENDED_EARLY = 75
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
@@ -62,6 +67,7 @@ class State:
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
         self._reset_callbacks: list[Callable[[], None]] = []
+        self._end_callbacks: list[Callable[[], None]] = []
         self._host_updates = HostUpdateResult.no_update
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
@@ -70,6 +76,25 @@ class State:
         They can, for example, adapt the learning rate to the number of ranks.
         """
         self._reset_callbacks.extend(callbacks)
+
+    def register_end_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Add functions to call, in this order, if the job has to end early because its launcher is
+        lost. They should save the state to a file.
+
+        All ranks call them after the same step, in the same order, so they may make calls such as
+        an allgather. Then the process exits with the code 75. A process that has not ended 9 s
+        after the loss is killed, so the rest of the step and all functions together have this time.
+        A job that ends in another way does not call them.
+
+        Example::
+
+            def save_checkpoint():
+                if hvd.rank() == 0:
+                    torch.save(model.state_dict(), "checkpoint.pt")
+
+            state.register_end_callbacks([save_checkpoint])
+        """
+        self._end_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
         """Adapt to the new job and call the callbacks. run_fn() calls this method after
@@ -96,15 +121,30 @@ class State:
         """Raise HostsUpdatedInterrupt if workers want to join or to leave an elastic job, or if
         on_hosts_updated() was called since the last check.
 
-        All ranks must call it after the same step. In an elastic job, it is an allreduce of one
-        number, so it blocks until all ranks have called it.
+        All ranks must call it after the same step. In an elastic job, it is an allreduce of two
+        numbers, so it blocks until all ranks have called it.
+
+        If the launcher is lost, save the state, call the functions of register_end_callbacks(), and
+        raise SystemExit.
         """
         updates, self._host_updates = self._host_updates, HostUpdateResult.no_update
-        if _is_change_announced():
+        announced = _announced()
+        if announced.end:
+            self._end_early()
+        if announced.change:
             # Workers may also leave. The state is sent again in any case.
             updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
+
+    def _end_early(self) -> NoReturn:
+        self.save()
+        for callback in self._end_callbacks:
+            callback()
+        done = "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
+        # Another rank may have got the news before this one.
+        why = lifecycle.announced_end() or "the launcher of this job is lost"
+        _exit(ENDED_EARLY, f"{why}; this rank ends after a commit, and {done}")
 
     def save(self) -> None:
         """Keep a copy of the state in the memory of this rank."""
@@ -424,13 +464,21 @@ class _Recovery:
         form the job again, and do both again. Errors of `reset` are raised."""
         while True:
             if self._must_form:
-                self._reset()
-                self._must_form, self._must_adapt = False, True
+                self._form_again()
             try:
                 self._prepare()
                 return action()
             except Exception as error:
                 self._raise_if_final(error)
+
+    def _form_again(self) -> None:
+        _exit_if_job_ends(0)
+        try:
+            self._reset()
+        except FarandoleError:
+            _exit_if_job_ends(NEWS_SECONDS)
+            raise
+        self._must_form, self._must_adapt = False, True
 
     def _raise_if_final(self, error: Exception) -> None:
         cause = self._our_error(error)
@@ -514,13 +562,40 @@ def _is_elastic() -> bool:
     return lifecycle.is_initialized() and lifecycle.engine().epoch > 0
 
 
-def _is_change_announced() -> bool:
-    """Return on all ranks whether the launcher wants to change the members of an elastic job."""
+class _Announced(NamedTuple):
+    """What an elastic job does after a commit, the same on all ranks."""
+
+    change: bool = False  # the launcher wants to change the members
+    end: bool = False  # the launcher is lost
+
+
+def _announced() -> _Announced:
     if not _is_elastic():
-        return False
-    # The ranks would learn it at different times, so rank 0 asks for all.
-    is_announced = lifecycle.rank() == 0 and lifecycle.engine().is_change_announced()
-    return bool(allreduce_max([is_announced], "elastic.change", global_process_set)[0])
+        return _Announced()
+    # The ranks learn both at different times. Rank 0 asks the launcher about changes for all.
+    change = lifecycle.rank() == 0 and lifecycle.engine().is_change_announced()
+    mine = [change, lifecycle.announced_end() != ""]
+    return _Announced(*map(bool, allreduce_max(mine, "elastic.change", global_process_set)))
+
+
+# After the launcher has ended, calls to it may fail earlier than the news of its end comes.
+NEWS_SECONDS = 1.0
+
+
+def _exit_if_job_ends(limit: float) -> None:
+    """Exit if the job must end, but the group is lost, so that the ranks cannot agree on a step."""
+    if lifecycle.is_elastic() and (why := lifecycle.announced_end(limit)):
+        _exit(
+            1,
+            f"{why}; other ranks are lost, too, so this rank ends without its end callbacks: "
+            "continue from what was saved before",
+        )
+
+
+def _exit(code: int, why: str) -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
+        print(f"farandole: {why}; exit code {code}", file=sys.stderr, flush=True)
+    raise SystemExit(code)
 
 
 def reset_job() -> None:

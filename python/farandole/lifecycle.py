@@ -66,6 +66,12 @@ def check_has_state(function: str) -> None:
         )
 
 
+def announced_end(limit: float = 0) -> str:
+    """Return why an elastic job must end with the next commit, or an empty text. Wait up to `limit`
+    seconds for the news."""
+    return _process.context.announced_end(limit)
+
+
 def add_preparation(prepare: Callable[[], object]) -> None:
     """In an elastic job, call this function before the process joins for the first time, so that
     the other ranks do not wait for what it does."""

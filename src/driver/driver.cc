@@ -492,7 +492,7 @@ bool Driver::all_take_part() const {
 
 bool Driver::may_have_more_hosts() const {
   return plan_.elastic && job_has_begun_ && !deadline_ && last_signal_ == 0 &&
-         processes_.front().remote.is_running();
+         !processes_.front().job_is_over && processes_.front().remote.is_running();
 }
 
 // As with a worker that has failed, the time doubles with each failure.

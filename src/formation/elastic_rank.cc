@@ -1,6 +1,8 @@
 #include "formation/elastic_rank.h"
 
 #include <chrono>
+#include <functional>
+#include <string>
 
 #include "base/try.h"
 #include "formation/job_stores.h"
@@ -19,29 +21,33 @@ bool is_lost_store_of_other_host(const EngineOptions& options, Store& store) {
 }
 
 Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(const auto failpoint, options.context->failpoint(options.failpoint));
-  const std::int64_t left = options.context->epoch();
+  ProcessContext& context = *options.context;
+  FARANDOLE_TRY_ASSIGN(const auto failpoint, context.failpoint(options.failpoint));
+  const std::int64_t left = context.epoch();
   const int worker = options.elastic_worker;
   // After a wait that was interrupted, the key may still exist.
-  const keys::RankRequest request{.left = left,
-                                  .state_epoch = options.context->state_epoch(),
-                                  .knows_state = options.context->knows_state()};
+  const keys::RankRequest request{
+      .left = left, .state_epoch = context.state_epoch(), .knows_state = context.knows_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
   const Status asked = store->set(keys::rank_wanted(worker), request.encode());
   if (!asked.ok() && asked.code() != StatusCode::kFixCall) return asked;
   pass(failpoint, Failpoint::Place::kRankAsked);
   const std::string answer = keys::rank_given(worker, left);
-  FARANDOLE_TRY_ASSIGN(
-      const Bytes given,
-      store->wait(answer, {std::chrono::steady_clock::now() + kNoLimit, options.interrupted}));
+  const std::function<bool()> interrupted = [&] {
+    return !context.announced_end().empty() || (options.interrupted && options.interrupted());
+  };
+  auto given = store->wait(answer, {std::chrono::steady_clock::now() + kNoLimit, interrupted});
+  if (const std::string why = context.announced_end(); !given.ok() && !why.empty())
+    return Status::stop("the group is not formed again, because the job ends: " + why);
+  FARANDOLE_TRY(given.status());
   pass(failpoint, Failpoint::Place::kRankGiven);
-  FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(given));
+  FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(*given));
   FARANDOLE_TRY(store->remove(answer));
-  options.context->set_epoch(record.epoch);
-  if (record.has_state) options.context->set_knows_state();
+  context.set_epoch(record.epoch);
+  if (record.has_state) context.set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);
-  options.context->keep_store(store);
+  context.keep_store(store);
   return {};
 }
 
@@ -52,10 +58,14 @@ bool gets_rank_from_launcher(const EngineOptions& options) {
 }
 
 Status take_elastic_rank(EngineOptions& options) {
+  ProcessContext& context = *options.context;
+  if (options.launcher_descriptor >= 0)
+    FARANDOLE_TRY(context.watch_launcher(options.launcher_descriptor));
   for (;;) {
     FARANDOLE_TRY_ASSIGN(const auto store, open_whole_store(options));
     const Status taken = take_rank_from(store, options);
-    if (taken.ok() || !is_lost_store_of_other_host(options, *store)) return taken;
+    const bool may_try_again = context.announced_end().empty();
+    if (taken.ok() || !may_try_again || !is_lost_store_of_other_host(options, *store)) return taken;
   }
 }
 

@@ -108,6 +108,18 @@ Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(const Knobs& knobs
   return parts->tls;
 }
 
+Status ProcessContext::watch_launcher(int descriptor) {
+  auto parts = parts_.lock();
+  if (parts->launcher_watch) return {};
+  FARANDOLE_TRY_ASSIGN(parts->launcher_watch, LauncherWatch::start(descriptor));
+  return {};
+}
+
+std::string ProcessContext::announced_end(TimePoint deadline) {
+  const std::shared_ptr<LauncherWatch> watch = parts_.lock()->launcher_watch;
+  return watch ? watch->announced_end(deadline) : "";
+}
+
 Result<std::shared_ptr<Failpoint>> ProcessContext::failpoint(const std::string& text) {
   auto parts = parts_.lock();
   if (text == parts->failpoint_text) return parts->failpoint;
@@ -146,6 +158,11 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
 }
 
 void set_has_state(ProcessContext& context) { context.set_has_state(); }
+
+std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit) {
+  const bool waits = limit.count() > 0;
+  return context.announced_end(waits ? std::chrono::steady_clock::now() + limit : TimePoint());
+}
 
 std::shared_ptr<ProcessContext> make_process_context() {
   return std::make_shared<ProcessContext>();

@@ -1,6 +1,7 @@
-// ProcessContext: finds what the engines of one process share. It owns only two of these parts: the
-// job's secret, because it can be read only once, and the job's Store, if this process serves it or
-// the job is elastic. The others are destroyed with the last engine or tensor that uses them.
+// ProcessContext: finds what the engines of one process share. It owns only three of these parts:
+// the job's secret, because it can be read only once; the job's Store, if this process serves it or
+// the job is elastic; and the watch over the launcher of an elastic job. The others are destroyed
+// with the last engine or tensor that uses them.
 #pragma once
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include "base/guarded.h"
 #include "farandole/engine.h"
 #include "formation/failpoint.h"
+#include "formation/launcher_watch.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/tls_session.h"
 #include "rendezvous/local_store.h"
@@ -71,6 +73,11 @@ class ProcessContext {
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
   std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
+  // Watches the launcher from now on, as long as the context exists. A second call does nothing.
+  // Errors: as LauncherWatch::start().
+  Status watch_launcher(int descriptor);
+  // As LauncherWatch; empty without a watch.
+  std::string announced_end(TimePoint deadline = {});
   // Returns null if the text is empty. All engines with the same text share the failpoint, so it
   // counts over all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
@@ -92,6 +99,7 @@ class ProcessContext {
     std::shared_ptr<Store> kept_store;                       // of an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
+    std::shared_ptr<LauncherWatch> launcher_watch;  // shared with callers of announced_end()
     std::int64_t state_epoch = 0;
     bool knows_state = false;
     std::string failpoint_text;

@@ -34,19 +34,21 @@
 #include "launcher/descriptors_needed.h"
 #include "launcher/driver_lines.h"
 #include "launcher/driver_reports.h"
+#include "launcher/end_notices.h"
 #include "launcher/exit_report.h"
 #include "launcher/job_nodes.h"
 #include "launcher/stall_reports.h"
 #include "launcher/timeline_collection.h"
+#include "launcher/worker_inheritance.h"
 #include "launcher/worker_setup.h"
 #include "launcher/worker_table.h"
 #include "output/job_output.h"
 #include "output/rank_files.h"
 #include "rendezvous/keys.h"
+#include "rendezvous/launcher_notice.h"
 #include "rendezvous/store_server.h"
+#include "supervision/driver_loss.h"
 #include "supervision/supervision.h"
-#include "timeline/flight_record.h"
-#include "transport/shm/segment.h"
 #include "workers/process_tree.h"
 #include "workers/worker_environment.h"
 
@@ -94,6 +96,11 @@ class Agent {
   Status reserve_ports();
   Status begin_elastic();
   bool begins_to_leave(int signal);
+  void end_at_next_commit(const std::string& why, Duration limit);
+  void foreground_lost();
+  void handle_driver_loss();
+  void driver_lost();
+  void check_driver_loss();
   bool leaves_elastic_job() const;
   Status start_one(int local_rank, int elastic_number);
   void serve(std::uint64_t ready);
@@ -105,6 +112,7 @@ class Agent {
   }
   void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
   void advance_elastic_job();
+  void output_closed();
   void handle_stops();
   void reap_orphans();
   void perform(const Actions& actions);
@@ -135,6 +143,7 @@ class Agent {
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
   WorkerTable workers_;
+  EndNotices end_notices_;  // of an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
@@ -144,6 +153,7 @@ class Agent {
   TimePoint last_memory_sample_ = now();
   Status nodes_failure_;  // why this node cannot take part in the job
   EndRequests requests_;
+  DriverLoss driver_loss_;  // of an elastic job
   CommonEnd common_end_;
   bool user_stopped_job_ = false;
   bool job_is_over_ = false;
@@ -178,7 +188,8 @@ int Agent::run() {
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
   advance_elastic_job();  // orders may have come with the start
-  while (!supervision_->finished() && !requests_.foreground_is_gone) {
+  while (!supervision_->finished() &&
+         (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stalls_.show_stack(now());
@@ -188,7 +199,8 @@ int Agent::run() {
     advance_elastic_job();
     if (nodes_ && (!elastic_ || layout_.node == 0))
       common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
-    if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
+    if (output_.closed()) output_closed();
+    check_driver_loss();
     perform(supervision_->time_passed(now()));
   }
   return finish(supervision_->exit_code());
@@ -196,8 +208,11 @@ int Agent::run() {
 
 Status Agent::watch_own_descriptors() {
   const int caller = setup_.options.caller.pidfd;
+  const int driver_loss = setup_.driver_loss;
   if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, tag(Source::kSignals)) &&
       poller_.add(setup_.foreground.get(), Poller::Interest::kReading, tag(Source::kForeground)) &&
+      (driver_loss < 0 ||
+       poller_.add(driver_loss, Poller::Interest::kReading, tag(Source::kDriverLoss))) &&
       (caller < 0 || poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller))) &&
       poller_.add(store_->readiness(), Poller::Interest::kReading, tag(Source::kStore)))
     return {};
@@ -300,8 +315,9 @@ Status Agent::begin_output() {
 
 Status Agent::start_all() {
   const int workers = setup_.options.workers;
-  FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
-                                  descriptors_needed(workers, layout_)));
+  FARANDOLE_TRY(
+      check_descriptors("the launcher of " + std::to_string(workers) + " workers",
+                        descriptors_needed(workers, layout_, setup_.options.elastic.has_value())));
   FARANDOLE_TRY_ASSIGN(sheet_, JobSheet::create({.foreground = ::getppid(),
                                                  .agent = ::getpid(),
                                                  .started = now(),
@@ -337,9 +353,10 @@ Status Agent::begin_elastic() {
 Status Agent::reserve_ports() {
   const JobOptions& options = setup_.options;
   if (options.frameworks.tf_config) {
-    FARANDOLE_TRY(
-        check_descriptors(format_text("--tf-config: the launcher of {} workers", options.workers),
-                          descriptors_needed(options.workers, layout_) + options.workers));
+    FARANDOLE_TRY(check_descriptors(
+        format_text("--tf-config: the launcher of {} workers", options.workers),
+        descriptors_needed(options.workers, layout_, options.elastic.has_value()) +
+            options.workers));
   }
   FARANDOLE_TRY_ASSIGN(const auto notice, worker_setup_.reserve_ports(
                                               !options.nodes || options.nodes->has_master_port));
@@ -349,22 +366,18 @@ Status Agent::reserve_ports() {
 
 Status Agent::start_one(int local_rank, int elastic_number) {
   const int rank = layout_.rank_of(local_rank);
-  FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
-                       store_->add_client("rank " + std::to_string(rank)));
-  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker(local_rank));
-  FARANDOLE_TRY_ASSIGN(auto record,
-                       Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
-  Descriptor secret;
-  if (nodes_) {
-    FARANDOLE_TRY_ASSIGN(secret, nodes_->secret_for_worker());
-  }
+  FARANDOLE_TRY_ASSIGN(
+      WorkerInheritance inherited,
+      WorkerInheritance::make(local_rank, "rank " + std::to_string(rank),
+                              {.store = *store_,
+                               .output = output_,
+                               .nodes = nodes_.get(),
+                               .end_notices = elastic_ ? &end_notices_ : nullptr}));
   WorkerSetup::Worker setup{.local_rank = local_rank,
                             .elastic_number = elastic_number,
-                            .descriptors = {.rendezvous = rendezvous.get(),
-                                            .flight_record = record->descriptor().get(),
-                                            .secret = secret.get()},
-                            .standard_output = ends.standard_output.get(),
-                            .standard_error = ends.standard_error.get()};
+                            .descriptors = inherited.numbers(),
+                            .standard_output = inherited.output.standard_output.get(),
+                            .standard_error = inherited.output.standard_error.get()};
   setup.use(setup_.options.caller);
   FARANDOLE_TRY_ASSIGN(StartedWorker worker,
                        worker_setup_.start(setup, layout_, nodes_.get(), setup_.state));
@@ -374,9 +387,9 @@ Status Agent::start_one(int local_rank, int elastic_number) {
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(local_rank, worker.pid);
   report_.worker_started(rank, worker.pid);
-  sheet_->worker_started(local_rank, worker.pid, record->descriptor().get());
+  sheet_->worker_started(local_rank, worker.pid, setup.descriptors.flight_record);
   if (supervision_) supervision_->worker_started(local_rank, worker.pid);
-  workers_.set(local_rank, std::move(worker), std::move(record));
+  workers_.set(local_rank, std::move(worker), std::move(inherited.record));
   return {};
 }
 
@@ -385,8 +398,10 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kSignals:
       return handle_signals();
     case Source::kForeground:
-      requests_.foreground_is_gone = true;
-      return;
+      poller_.remove(setup_.foreground.get());
+      return foreground_lost();
+    case Source::kDriverLoss:
+      return handle_driver_loss();
     case Source::kCaller:
       poller_.remove(setup_.options.caller.pidfd);
       return handle_signal(SIGHUP);
@@ -418,6 +433,7 @@ std::optional<TimePoint> Agent::deadline() const {
   if (!supervision_ || job_is_over_) return first;
   consider(supervision_->deadline());
   consider(stalls_.stack_deadline());
+  consider(driver_loss_.deadline());
   if (!elastic_) consider(init_watch_.deadline());
   if (may_change_members()) consider(elastic_->deadline());
   if (may_check_stalls()) consider(stalls_.next_check());
@@ -523,6 +539,54 @@ void Agent::advance_elastic_job() {
 // A node of an elastic job that gets SIGTERM leaves at the next commit.
 bool Agent::begins_to_leave(int signal) {
   return signal == SIGTERM && may_change_members() && elastic_->leave(now() + setup_.options.grace);
+}
+
+// Lets the workers of an elastic job finish their step, save their state and end. All ranks agree
+// on the step, so it is enough that one launcher tells its workers. Those of this launcher that are
+// left at the limit are killed.
+void Agent::end_at_next_commit(const std::string& why, Duration limit) {
+  if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
+  perform(supervision_->end_at_next_commit(why, limit, now()));
+  if (!supervision_->ends_at_next_commit()) return;  // it ends already
+  end_notices_.send(why, limit);
+  output_.drop_when_full();
+  handle_signal(SIGCONT);  // a stopped worker could not save anything
+}
+
+// In a job over several hosts, only this node is lost, and the others go on.
+void Agent::foreground_lost() {
+  requests_.foreground_is_gone = true;
+  if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);
+}
+
+void Agent::handle_driver_loss() {
+  poller_.remove(setup_.driver_loss);
+  char byte = 0;  // without it, the foreground process has ended
+  if (::read(setup_.driver_loss, &byte, 1) == 1) driver_lost();
+}
+
+void Agent::driver_lost() {
+  driver_loss_.lost(now());
+  if (!supervision_ || job_is_over_) requests_.foreground_is_gone = true;
+}
+
+void Agent::check_driver_loss() {
+  if (!driver_loss_.is_lost()) return;
+  const bool node_0_ends =
+      layout_.node == 0 || common_end_.other_failure() || nodes_->link().has_lost_node_0();
+  const auto verdict = driver_loss_.verdict(node_0_ends, now());
+  if (verdict == DriverLoss::Verdict::kGoOn) return;
+  requests_.foreground_is_gone = true;
+  if (verdict == DriverLoss::Verdict::kEndAtNextCommit)
+    end_at_next_commit("the driver of the job (`farandole run`) was killed",
+                       driver_loss_.time_left(now()));
+}
+
+void Agent::output_closed() {
+  if (supervision_->ends_at_next_commit() || driver_loss_.is_lost()) return;
+  // Only a driver that is lost closes it.
+  if (elastic_ && setup_.options.has_driver) return driver_lost();
+  perform(supervision_->signal_received(SIGPIPE, now()));
 }
 
 // Whether this node ends while the others go on.
@@ -643,7 +707,10 @@ int Agent::finish(int exit_code) {
     wait_for_leftovers(now() + Supervision::kLeftoverTime);
   }
   end_descendants(now() + Supervision::kKillTime);
-  if (requests_.foreground_is_gone) return exit_code;
+  if (requests_.foreground_is_gone) {
+    if (supervision_ && elastic_) output_.read_remaining();  // for the files of the ranks
+    return exit_code;
+  }
   output_.read_remaining();
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);

@@ -14,6 +14,9 @@ struct AgentSetup {
   const OriginalState& state;
   const Descriptor& foreground;  // a pidfd: the job ends when the foreground process ends
   const Descriptor& signals;     // a signalfd; its signals are blocked
+  // In an elastic job with a driver: a pipe from which a byte can be read when the driver is lost;
+  // borrowed; −1: none.
+  int driver_loss = -1;
 };
 
 // Runs the job to its end and returns its exit code. When it returns, every process of the job has

@@ -11,6 +11,7 @@ namespace farandole {
 enum class Source : std::uint64_t {
   kSignals,
   kForeground,
+  kDriverLoss,
   kCaller,
   kReport,
   kStore,

@@ -190,6 +190,42 @@ TEST(Agent, PassesSignalsOnToItsWorkers) {
   EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
 }
 
+// A worker that ends after its launcher has told it to. The first message says that the worker may
+// outlive its launcher.
+JobOptions ending_job(const std::string& end) {
+  JobOptions options =
+      shell_job(2,
+                "next() { dd bs=4096 count=1 <&$FARANDOLE_LAUNCHER_DESCRIPTOR 2>/dev/null; }; "
+                "next >/dev/null; echo worker $$ is ready; echo heard: $(next | tr -cd ' -~'); " +
+                    end);
+  options.command.front() = "bash";  // dash knows no descriptors above 9
+  options.elastic.emplace();
+  return options;
+}
+
+TEST(Agent, WorkersOfAnElasticJobEndByThemselvesIfTheForegroundProcessIsKilled) {
+  const pid_t foreground_process = start_bystander();
+  LauncherInTest agent(agent_of(ending_job("exit 75"), foreground_process));
+  agent.read_until("[0] worker ");
+  agent.read_until("[1] worker ");
+  ::kill(foreground_process, SIGKILL);
+  EXPECT_EQ(agent.end(), 75);
+  EXPECT_THAT(agent.output(), ContainsRegex("\\[0\\] heard: .*the foreground process"));
+  EXPECT_THAT(agent.output(), ContainsRegex("\\[1\\] heard: .*the foreground process"));
+}
+
+TEST(Agent, ASignalStillEndsWorkersThatEndByThemselves) {
+  const pid_t foreground_process = start_bystander();
+  LauncherInTest agent(agent_of(ending_job("exec sleep 1000"), foreground_process));
+  agent.read_until("[0] worker ");
+  agent.read_until("[1] worker ");
+  ::kill(foreground_process, SIGKILL);
+  agent.read_until("[0] heard");
+  agent.read_until("[1] heard");
+  agent.send(SIGTERM);
+  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+}
+
 TEST(Agent, AnEndingSignalDeterminesTheExitCode) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
   agent.read_until("is ready");

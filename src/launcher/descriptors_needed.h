@@ -18,13 +18,17 @@ inline constexpr int kDescriptorsAtStart = 9;
 // In a job over several nodes: the secret, the listener with up to 64 handshakes, and event sets.
 inline constexpr int kNodeDescriptors = 80;
 
+// In an elastic job, also a socket for each worker (EndNotices).
+inline constexpr int kDescriptorsPerElasticWorker = 1;
+
 constexpr int descriptors_needed(int workers) {
   return kDescriptorsPerWorker * workers + kFurtherDescriptors;
 }
 // Node 0 also has a connection to each other node, and to each worker.
-inline int descriptors_needed(int workers, const NodeLayout& layout) {
+inline int descriptors_needed(int workers, const NodeLayout& layout, bool is_elastic) {
   const int on_node_0 = layout.node == 0 ? layout.nodes() + layout.size() : 0;
-  return descriptors_needed(workers) + (layout.nodes() > 1 ? kNodeDescriptors + on_node_0 : 0);
+  return descriptors_needed(workers) + (is_elastic ? kDescriptorsPerElasticWorker * workers : 0) +
+         (layout.nodes() > 1 ? kNodeDescriptors + on_node_0 : 0);
 }
 
 }  // namespace farandole

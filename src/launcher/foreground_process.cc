@@ -1,5 +1,6 @@
 #include "launcher/foreground_process.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -8,13 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "launcher/agent.h"
 #include "launcher/signal_setup.h"
 #include "output/colors.h"
+#include "rendezvous/launcher_notice.h"
 #include "supervision/supervision.h"
 #include "workers/process_tree.h"
 #include "workers/worker_process.h"
@@ -40,6 +42,10 @@ void print_signalfd_error() {
               " (look at `ulimit -n`)");
 }
 
+// After the workers should have ended, the agent kills those that are left. If it has not ended by
+// then, this process does so.
+constexpr auto kAgentEndTime = kEndLimit + std::chrono::milliseconds(500);
+
 // Passes on the signals that the driver sends. Returns false if the driver is gone.
 bool forward_signals_of_driver(pid_t agent) {
   std::array<char, 64> bytes{};
@@ -54,26 +60,54 @@ Descriptor open_pidfd(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
+constexpr TimePoint kNever = TimePoint::max();
+
+int milliseconds_until(TimePoint time) {
+  if (time == kNever) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(time - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+}
+
+// Whether the signal asks the job to end.
+bool is_end_request(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+// The driver, if there is one.
+struct Driver {
+  bool is_there = false;
+  // Of an elastic job: a pipe to the agent, which is told that the driver is lost. If invalid, the
+  // agent is killed.
+  Descriptor loss{};
+};
+
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
-// Ctrl-C reaches it only once, through us. If the driver ends, this clears `has_driver` and kills
-// the agent. `parent` is the pidfd of another process, or invalid; if that process ends, the agent
-// gets SIGTERM.
-ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_driver,
+// Ctrl-C reaches it only once, through us. `parent` is the pidfd of another process, or invalid; if
+// that process ends, the agent gets SIGTERM.
+ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& driver,
                            Descriptor parent) {
+  TimePoint kill_at = kNever;
   for (;;) {
     // poll() ignores an entry with descriptor −1.
     std::array<pollfd, 3> ready{{{signals.get(), POLLIN, 0},
-                                 {has_driver ? STDIN_FILENO : -1, POLLIN, 0},
+                                 {driver.is_there ? STDIN_FILENO : -1, POLLIN, 0},
                                  {parent.get(), POLLIN, 0}}};
-    ::poll(ready.data(), ready.size(), -1);
+    ::poll(ready.data(), ready.size(), milliseconds_until(kill_at));
+    if (std::chrono::steady_clock::now() >= kill_at) {
+      kill_at = kNever;
+      ::kill(agent, SIGKILL);
+    }
     if (ready[2].revents != 0) {
       parent.reset();
       print_error("the process that has started this launcher has ended; the job ends, too");
       ::kill(agent, SIGTERM);
     }
-    if (has_driver && ready[1].revents != 0) {
-      has_driver = forward_signals_of_driver(agent);
-      if (!has_driver) ::kill(agent, SIGKILL);
+    if (driver.is_there && ready[1].revents != 0) {
+      driver.is_there = forward_signals_of_driver(agent);
+      const bool is_told = !driver.is_there && ::write(driver.loss.get(), "", 1) == 1;
+      if (is_told) kill_at = std::chrono::steady_clock::now() + kAgentEndTime;
+      if (!driver.is_there && !is_told) ::kill(agent, SIGKILL);
     }
     signalfd_siginfo info{};
     if (ready[0].revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
@@ -85,15 +119,54 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, bool& has_dri
   }
 }
 
+// Workers of an elastic job outlive the agent: if it is killed, they finish their step, save and
+// end. Waits until they have ended, until they are late, or until a signal asks the job to end.
+void wait_for_workers(const Descriptor& signals, const std::string& loss) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTime;
+  pollfd error{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&error, 1, 0) == 1)  // otherwise, nobody reads, and we must not wait for a reader
+    print_error(loss + "; its workers end after their next commit");
+  signal_descendants(SIGCONT);  // the job may be stopped
+  for (;;) {
+    reap_children();
+    if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;
+    pollfd ready{signals.get(), POLLIN, 0};
+    ::poll(&ready, 1, milliseconds_until(deadline));
+    signalfd_siginfo info{};
+    if (ready.revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info) &&
+        is_end_request(static_cast<int>(info.ssi_signo)))
+      return;
+  }
+}
+
+// Lets this process outlive the driver, and makes the pipe by which the agent learns of the loss.
+// Returns the agent's end. A driver on this host is our parent; we notice its end by our standard
+// input. Without a pipe, the agent is killed if the driver is lost.
+Descriptor outlive_driver(Driver& driver) {
+  ::prctl(PR_SET_PDEATHSIG, 0);
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  driver.loss = Descriptor(ends[1]);
+  return Descriptor(ends[0]);
+}
+
+std::string loss_text(const JobOptions& options, pid_t agent, const ProcessEnd& end) {
+  const std::string host = options.has_driver ? options.nodes->host + ", " : "";
+  return "the launcher's agent (" + host + "pid " + std::to_string(agent) +
+         ") was killed by signal " + std::to_string(end.signal) + " (" + signal_name(end.signal) +
+         ")";
+}
+
 // Runs in the child process. Returns the exit code.
 int run_as_agent(const JobOptions& options, const OriginalState& state,
-                 const Descriptor& foreground, const sigset_t& handled) {
+                 const Descriptor& foreground, const Descriptor& driver_loss,
+                 const sigset_t& handled) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // The agent needs a signalfd of its own, because its reads must not block.
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (signals.valid()) return run_agent({options, state, foreground, signals});
+  if (signals.valid()) return run_agent({options, state, foreground, signals, driver_loss.get()});
   print_signalfd_error();
   return 1;
 }
@@ -124,22 +197,29 @@ int run_job(const JobOptions& options) {
     print_signalfd_error();
     return 1;
   }
+  Driver driver{.is_there = options.has_driver};
+  Descriptor driver_loss;  // the agent's end of the pipe
+  if (options.has_driver && options.elastic) driver_loss = outlive_driver(driver);
   Descriptor parent = options.ends_with_parent ? open_pidfd(::getppid()) : Descriptor();
   const pid_t agent = ::fork();
   if (agent < 0) {
     print_error(std::string("cannot start the agent: ") + std::strerror(errno));
     return 1;
   }
-  if (agent == 0) ::_exit(run_as_agent(options, state, foreground, handled));
-  bool has_driver = options.has_driver;
-  const ProcessEnd end = forward_signals(agent, signals, has_driver, std::move(parent));
+  if (agent == 0) {
+    driver.loss.reset();
+    ::_exit(run_as_agent(options, state, foreground, driver_loss, handled));
+  }
+  driver_loss.reset();
+  const ProcessEnd end = forward_signals(agent, signals, driver, std::move(parent));
+  const std::string loss = loss_text(options, agent, end);
+  if (end.signal != 0 && options.elastic && !options.nodes) wait_for_workers(signals, loss);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
-  const std::string host = options.has_driver ? options.nodes->host + ", " : "";
-  if (end.signal != 0 && has_driver == options.has_driver)
-    print_error("the launcher's agent (" + host + "pid " + std::to_string(agent) +
-                ") was killed by signal " + std::to_string(end.signal) + " (" +
-                signal_name(end.signal) + "); the job has ended");
+  // If the driver is lost, nobody is there who wants to know. A launcher without workers can be
+  // replaced, which the driver knows.
+  if (end.signal != 0 && driver.is_there == options.has_driver && options.workers > 0)
+    print_error(loss + "; the job has ended");
   return end.exit_code();
 }
 

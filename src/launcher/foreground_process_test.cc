@@ -120,6 +120,21 @@ TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
   EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
 }
 
+// The kernel kills the worker, which does not use our library, but not the child that it starts.
+TEST(ForegroundProcess, WaitsForProcessesOfAnElasticJobWhenTheAgentIsKilled) {
+  JobOptions options = shell_job(1, waiting_script("setsid sleep 1000 & echo child $!"));
+  options.elastic.emplace();
+  LauncherInTest foreground_process(foreground_process_of(options));
+  foreground_process.read_until("is ready");
+  ::kill(foreground_process.number_after(" of "), SIGKILL);
+  foreground_process.read_until("its workers end after their next commit");
+  const pid_t child = foreground_process.number_after("child ");
+  EXPECT_FALSE(is_gone(child));
+  foreground_process.send(SIGTERM);  // ends the wait
+  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  EXPECT_TRUE(is_gone(child));
+}
+
 TEST(ForegroundProcess, TheAgentCleansUpWhenTheForegroundProcessIsKilled) {
   LauncherInTest foreground_process(foreground_process_of(
       shell_job(1, waiting_script("trap '' TERM HUP; setsid sleep 1000 & echo child $!"))));

@@ -13,6 +13,7 @@ namespace {
 std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
   std::vector<int> inherited{descriptors.rendezvous, descriptors.flight_record};
   if (descriptors.channel >= 0) inherited.push_back(descriptors.channel);
+  if (descriptors.launcher >= 0) inherited.push_back(descriptors.launcher);
   if (descriptors.secret >= 0) inherited.push_back(descriptors.secret);
   return inherited;
 }

@@ -56,12 +56,13 @@ void JobOutput::copy_to(const std::vector<int>& pipes) {
 }
 
 Result<JobOutput::WorkerEnds> JobOutput::add_worker(int local_rank) {
-  FARANDOLE_TRY_ASSIGN(Descriptor output, add_stream(local_rank, 0));
-  FARANDOLE_TRY_ASSIGN(Descriptor error, add_stream(local_rank, 1));
-  return WorkerEnds{std::move(output), std::move(error)};
+  WorkerEnds ends;
+  FARANDOLE_TRY(add_stream(local_rank, 0, ends));
+  FARANDOLE_TRY(add_stream(local_rank, 1, ends));
+  return ends;
 }
 
-Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
+Status JobOutput::add_stream(int local_rank, std::size_t target, WorkerEnds& worker_ends) {
   // Our own pid is a placeholder until the worker's pid is known. Both probably have the same
   // number of digits, so the prefix has the right width.
   Stream stream{.ours = {},
@@ -78,9 +79,11 @@ Result<Descriptor> JobOutput::add_stream(int local_rank, std::size_t target) {
   if (!paused_ && !poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
+  worker_ends.ours.push_back(ends.ours.get());
+  (target == 0 ? worker_ends.standard_output : worker_ends.standard_error) = std::move(ends.theirs);
   stream.ours = std::move(ends.ours);
   place = std::move(stream);
-  return std::move(ends.theirs);
+  return {};
 }
 
 // Returns an ended stream of an earlier worker, or a new one. A process that a worker has left
@@ -136,7 +139,8 @@ Descriptor JobOutput::replace_stream(std::size_t index, Descriptor ours) {
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   show(stream, stream.splitter.push(bytes));
   if (!copies_.empty())
-    copies_.at(2 * static_cast<std::size_t>(stream.local_rank) + stream.target).sink.write(bytes);
+    copies_.at(2 * static_cast<std::size_t>(stream.local_rank) + stream.target)
+        .sink.write(bytes, drops_when_full_);
   if (const auto complaint = files_.write(stream.local_rank, stream.target, bytes))
     error(*complaint);
 }
@@ -158,7 +162,7 @@ void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
     if (taker_ && piece.finished && taker_(stream.local_rank, stream.target, piece.text)) continue;
     bytes += target.screen.show(source, prefix, piece);
   }
-  target.sink.write(bytes);
+  target.sink.write(bytes, drops_when_full_);
 }
 
 void JobOutput::notice(std::string_view text) {
@@ -215,7 +219,12 @@ void JobOutput::watch_full_sinks() {
     else
       poller_.remove(sink->sink.descriptor());
   }
-  pause_reading(is_full);
+  pause_reading(is_full && !drops_when_full_);
+}
+
+void JobOutput::drop_when_full() {
+  drops_when_full_ = true;
+  watch_full_sinks();
 }
 
 // If the reader of our output is slow, we stop reading from the workers. Then the workers block in

@@ -52,6 +52,7 @@ class JobOutput {
   struct WorkerEnds {
     Descriptor standard_output;
     Descriptor standard_error;
+    std::vector<int> ours;  // the ends from which we read the two; borrowed
   };
   // Creates the streams of a worker and returns the ends for the worker. If a worker with this
   // number has ended, its streams are replaced. Errors: kStop.
@@ -66,6 +67,8 @@ class JobOutput {
   // Reads a stream from another descriptor from now on, and returns the one that it had.
   Descriptor replace_stream(std::size_t index, Descriptor ours);
   void sink_writable();
+  // From now on, workers do not wait if nobody reads our output: what does not fit is dropped.
+  void drop_when_full();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
   void error(std::string_view text);
@@ -107,7 +110,7 @@ class JobOutput {
     bool has_colors = false;
   };
 
-  Result<Descriptor> add_stream(int local_rank, std::size_t target);
+  Status add_stream(int local_rank, std::size_t target, WorkerEnds& ends);
   Stream& free_stream(int local_rank, std::size_t target);
   int rank_of(const Stream& stream) const { return first_rank_ + stream.local_rank; }
   Target& target_of(std::size_t number);
@@ -131,6 +134,7 @@ class JobOutput {
   std::vector<Stream> streams_;
   std::vector<Sink> copies_;  // by stream; empty: none
   bool paused_ = false;
+  bool drops_when_full_ = false;
   LineTaker taker_;
 };
 

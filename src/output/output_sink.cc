@@ -31,8 +31,8 @@ bool writable_now(int descriptor) {
 OutputSink::OutputSink(int descriptor)
     : borrowed_(descriptor), terminal_(reopened_terminal(descriptor)) {}
 
-void OutputSink::write(std::string_view bytes) {
-  if (closed_ || failure_ != 0) return;
+void OutputSink::write(std::string_view bytes, bool drops_when_full) {
+  if (closed_ || failure_ != 0 || (drops_when_full && full())) return;
   pending_ += bytes;
   flush();
 }

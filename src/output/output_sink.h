@@ -21,7 +21,8 @@ class OutputSink {
   // The descriptor to which we write. For a terminal, this is a descriptor of our own instead of
   // the borrowed one.
   int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
-  void write(std::string_view bytes);
+  // If `drops_when_full`, drops the bytes while too many are waiting.
+  void write(std::string_view bytes, bool drops_when_full = false);
   // Writes as much as is possible without blocking.
   void flush();
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/rank_names.h"
+#include "rendezvous/launcher_notice.h"
 
 namespace farandole {
 namespace {
@@ -83,6 +84,18 @@ Actions Supervision::cannot_go_on(const std::string& why, TimePoint now) {
   return {{"the job ends: " + why}, std::nullopt, false};
 }
 
+Actions Supervision::end_at_next_commit(const std::string& why, Duration limit, TimePoint now) {
+  if ((state_ != State::kRunning && state_ != State::kOwnErrors) || finished()) return {};
+  why_it_ends_ = why;
+  has_last_step_ = true;
+  other_failure_.reset();
+  enter(State::kLastStep, now + limit);
+  return {{"the job ends after the next commit, within " +
+           std::to_string(std::chrono::ceil<std::chrono::seconds>(limit).count()) + " s: " + why},
+          std::nullopt,
+          false};
+}
+
 Actions Supervision::worker_stopped(int rank, int signal) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   worker.stopped_by = signal;
@@ -127,6 +140,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
       actions.forward_signal = signal == SIGPIPE ? SIGTERM : signal;
       return actions;
     }
+    case State::kLastStep:
     case State::kOwnErrors:
       ending_signal_ = signal;
       return terminate(signal == SIGPIPE ? SIGTERM : signal, now);
@@ -171,6 +185,8 @@ Actions Supervision::time_passed(TimePoint now) {
   switch (state_) {
     case State::kOwnErrors:
       return terminate(SIGTERM, now);
+    case State::kLastStep:
+      return kill(now, {living_ranks() + " did not end in time; killing"});
     case State::kTerminating:
       return kill(now, {living_ranks() + " did not end after SIGTERM; killing"});
     case State::kSignalled:
@@ -309,11 +325,25 @@ int Supervision::first_cause() const {
 int Supervision::exit_code() const {
   if (other_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
   if (unsurvived_) return unsurvived_->exit_code;
-  if (!first_failed_rank_)
-    return ending_signal_ != 0 ? 128 + ending_signal_ : why_it_ends_.empty() ? 0 : 1;
+  if (!first_failed_rank_) {
+    if (ending_signal_ != 0) return 128 + ending_signal_;
+    return has_last_step_ ? exit_code_after_last_step() : why_it_ends_.empty() ? 0 : 1;
+  }
   const Worker& cause = worker(first_cause());
   const bool cause_has_failed = cause.our_signal == 0 && cause.end->how.failed();
   return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->how.exit_code();
+}
+
+// The workers of this node may also have finished the training in the last step.
+int Supervision::exit_code_after_last_step() const {
+  int code = 0;
+  for (const Worker& worker : workers_) {
+    if (worker.pid == 0) continue;
+    const int own = worker.end ? worker.end->how.exit_code() : 1;
+    if (own != 0 && own != kEndedEarly) return 1;
+    code = std::max(code, own);
+  }
+  return code;
 }
 
 std::string Supervision::end_text(const Worker& worker) {

@@ -47,7 +47,7 @@ class Supervision {
   // group.
   Actions worker_ended(int rank, WorkerEnd end, bool matters = true);
 
-  // The next five functions are for elastic jobs, in which a failed worker does not end the job,
+  // The next seven functions are for elastic jobs, in which a failed worker does not end the job,
   // and which wait for new workers even if none is left here.
   void set_elastic() { is_elastic_ = expects_workers_ = true; }
   void no_more_workers() { expects_workers_ = false; }
@@ -57,6 +57,11 @@ class Supervision {
   void failures_survived();
   // The job has to end. `why` is for the user.
   Actions cannot_go_on(const std::string& why, TimePoint now);
+  // The job has to end, and its workers are about to be told to end after their next commit. Those
+  // that are left at the limit are killed. Does nothing if the job ends already, unless it ends
+  // because another node has failed.
+  Actions end_at_next_commit(const std::string& why, Duration limit, TimePoint now);
+  bool ends_at_next_commit() const { return state_ == State::kLastStep; }
 
   // Call these when a signal has stopped a worker and when the worker continues. Do not call
   // worker_stopped() for a stop that the user requested for the whole job.
@@ -91,7 +96,8 @@ class Supervision {
   // The exit code of the job: that of the worker that caused the failure. If this worker exited
   // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
   // a failure, the code is 128 + the signal that ended the job, or 0. If another node failed first,
-  // the code is 1, or 128 + a signal that came afterwards.
+  // the code is 1, or 128 + a signal that came afterwards. If the workers were told to end after
+  // their next commit and have done so, the code is kEndedEarly.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.
@@ -108,7 +114,15 @@ class Supervision {
   std::vector<std::string> closing_lines() const;
 
  private:
-  enum class State { kRunning, kOwnErrors, kTerminating, kSignalled, kKilling, kGivenUp };
+  enum class State {
+    kRunning,
+    kLastStep,
+    kOwnErrors,
+    kTerminating,
+    kSignalled,
+    kKilling,
+    kGivenUp
+  };
   struct Worker {
     pid_t pid = 0;  // 0: it has not started yet
     std::optional<WorkerEnd> end{};
@@ -134,6 +148,7 @@ class Supervision {
   bool has_caused_other_failure(int rank) const;
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;
+  int exit_code_after_last_step() const;
 
   std::vector<Worker> workers_;
   std::chrono::seconds grace_;
@@ -147,7 +162,8 @@ class Supervision {
   bool expects_workers_ = false;
   // The first failure, if a new worker runs in its place and the others have not gone on yet.
   std::optional<Failure> unsurvived_{};
-  std::string why_it_ends_;  // of an elastic job
+  std::string why_it_ends_;     // of an elastic job
+  bool has_last_step_ = false;  // end_at_next_commit()
   int ending_signal_ = 0;
   std::optional<NodeFailure> other_failure_;  // of another node, if it was the first
   TimePoint last_signal_time_{};

@@ -573,6 +573,58 @@ TEST_F(SupervisionOfAnElasticJob, AJobThatCannotGoOnEnds) {
   EXPECT_THAT(job_.closing_lines().front(), "the job has ended: too few workers");
 }
 
+TEST_F(SupervisionOfAnElasticJob, WorkersEndAfterTheirNextCommit) {
+  actions_ = job_.end_at_next_commit("the driver was killed", seconds(9), now_);
+  EXPECT_THAT(actions_.notices, ElementsAre("the job ends after the next commit, within 9 s: the "
+                                            "driver was killed"));
+  EXPECT_FALSE(actions_.forward_signal || actions_.kill_everything);
+  EXPECT_TRUE(job_.ends_at_next_commit() && job_.is_ending());
+  EXPECT_EQ(job_.own_failure()->why, "the driver was killed");
+  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarly));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_EQ(job_.exit_code(), kEndedEarly);
+  EXPECT_THAT(job_.closing_lines(), ElementsAre("the job has ended: the driver was killed",
+                                                "ranks 0-2: exited with code 75"));
+}
+
+TEST_F(SupervisionOfAnElasticJob, WorkersThatAreLateForTheirLastCommitAreKilled) {
+  (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
+  end(0, exited(kEndedEarly));
+  wait(seconds(8));
+  expect_nothing();
+  wait(seconds(1));
+  EXPECT_TRUE(actions_.kill_everything);
+  for (const int rank : {1, 2}) end(rank, killed(SIGKILL));
+  EXPECT_EQ(job_.exit_code(), 1);
+}
+
+TEST_F(SupervisionOfAnElasticJob, AJobThatHasFinishedInItsLastStepHasSucceeded) {
+  (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 0);
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
+}
+
+TEST_F(SupervisionOfAnElasticJob, ASignalEndsTheLastStep) {
+  (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
+  signal(SIGTERM);
+  EXPECT_EQ(actions_.forward_signal, SIGTERM);
+  EXPECT_FALSE(job_.ends_at_next_commit());
+  (void)job_.end_at_next_commit("again", seconds(9), now_);
+  EXPECT_FALSE(job_.ends_at_next_commit()) << "it ends already";
+  for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
+  EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
+}
+
+TEST_F(SupervisionOfAnElasticJob, ANodeThatHearsOfAFailureMayStillEndAfterTheNextCommit) {
+  (void)job_.other_node_failed({.why = "node 0 (hen) ends"}, now_);
+  (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
+  wait(Supervision::kOwnErrorTime);
+  expect_nothing();
+  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarly));
+  EXPECT_EQ(job_.exit_code(), kEndedEarly);
+}
+
 TEST_F(SupervisionOfAnElasticJob, ItsFirstFailureIsShownWhenItCannotGoOn) {
   end(1, exited(5));
   end(0, exited(1));

@@ -37,11 +37,6 @@ std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
   return parent;
 }
 
-void reap_children() {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-  }
-}
-
 // Waits until a child has ended, or until the deadline.
 void wait_for_child_end(TimePoint deadline) {
   sigset_t child;
@@ -94,6 +89,11 @@ void signal_descendants(int signal) {
 bool has_descendants() {
   siginfo_t info{};
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+void reap_children() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
 }
 
 bool end_descendants(TimePoint deadline) {

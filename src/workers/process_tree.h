@@ -24,6 +24,9 @@ void signal_descendants(int signal);
 // Whether this process, a subreaper, has descendants, including zombies that are not yet reaped.
 bool has_descendants();
 
+// Reaps the children that have ended.
+void reap_children();
+
 // Kills and reaps all descendants. Returns false if a descendant is left at the deadline, because
 // it hangs in the kernel or belongs to another user. Blocks. The calling thread must have SIGCHLD
 // blocked, and the process must not ignore it.

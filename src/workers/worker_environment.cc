@@ -36,6 +36,7 @@ std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int lo
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
       {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)},
+      {"FARANDOLE_LAUNCHER_DESCRIPTOR", std::to_string(descriptors.launcher)},
       {"FARANDOLE_SECRET_DESCRIPTOR", std::to_string(descriptors.secret)},
       {"FARANDOLE_JOB_STORE", places.job_store}};
   // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.

@@ -22,6 +22,7 @@ struct WorkerDescriptors {
   int rendezvous = -1;
   int flight_record = -1;  // the memory of the worker's flight record
   int channel = -1;        // connects to the program that started the job; −1: none
+  int launcher = -1;       // by which a worker of an elastic job notices the loss of its launcher
   int secret = -1;         // the job's secret; −1: the job is on one host
 };
 

@@ -33,14 +33,15 @@ TEST(WorkerEnvironment, HasTheRankAndTheSize) {
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_LAUNCHER_DESCRIPTOR", "-1")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SECRET_DESCRIPTOR", "-1")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_JOB_STORE", "")));
 }
 
 TEST(WorkerEnvironment, CountsRanksOverAllNodes) {
   const NodeLayout layout{.node = 1, .workers = {3, 2, 1}};
-  const auto variables =
-      rank_variables(layout, 1, {.secret = 12}, {.job_store = "fox:1", .master_address = "fox"});
+  const auto variables = rank_variables(layout, 1, {.launcher = 13, .secret = 12},
+                                        {.job_store = "fox:1", .master_address = "fox"});
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RANK", "4")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SIZE", "6")));
   EXPECT_THAT(variables, Contains(Pair("HOROVOD_LOCAL_RANK", "1")));
@@ -49,6 +50,7 @@ TEST(WorkerEnvironment, CountsRanksOverAllNodes) {
   EXPECT_THAT(variables, Contains(Pair("HOROVOD_CROSS_SIZE", "2")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SECRET_DESCRIPTOR", "12")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_JOB_STORE", "fox:1")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_LAUNCHER_DESCRIPTOR", "13")));
   const auto torchrun = torchrun_variables(layout, 1, {.master_address = "fox", .master_port = 5});
   EXPECT_THAT(torchrun, Contains(Pair("RANK", "4")));
   EXPECT_THAT(torchrun, Contains(Pair("WORLD_SIZE", "6")));

@@ -1,0 +1,96 @@
+#include "formation/elastic_rank.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "formation/process_context.h"
+#include "rendezvous/keys.h"
+#include "rendezvous/launcher_notice.h"
+#include "rendezvous/store_server.h"
+#include "transport/unix_socket.h"
+
+namespace farandole {
+namespace {
+
+// The launcher of a worker. The worker is a process, because the launcher may tell it to end.
+class ServingLauncher {
+ public:
+  ServingLauncher() {
+    auto store = StoreServer::create("the launcher");
+    auto ends = UnixSocket::make_pair();
+    CHECK(store.ok() && ends.ok(), "a Store and a socket can be made");
+    store_ = *std::move(store);
+    socket_ = std::make_unique<UnixSocket>(std::move(ends->first));
+    worker_socket_ = ends->second.take_descriptor();
+    auto client = store_->add_client("worker 3");
+    CHECK(client.ok(), "the Store has room for a client");
+    worker_store_ = *std::move(client);
+  }
+
+  // Runs a worker that asks for a rank, and returns the exit code that `check` makes of the status.
+  template <class Check>
+  int worker_asks(const Check& check) {
+    const pid_t pid = ::fork();
+    CHECK(pid >= 0, "fork");
+    if (pid == 0) {
+      ::setpgid(0, 0);
+      EngineOptions options;
+      options.context = make_process_context();
+      options.elastic_worker = 3;
+      options.rendezvous_descriptor = worker_store_.get();
+      options.launcher_descriptor = worker_socket_.get();
+      const Status taken = take_elastic_rank(options);
+      ::_exit(check(taken, options));
+    }
+    int status = 0;
+    while (::waitpid(pid, &status, WNOHANG) == 0) serve();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  StoreServer& store() { return *store_; }
+  void tell(const LauncherNotice& notice) const {
+    CHECK(socket_->try_send(notice.encode(), {}).ok(), "the notice can be sent");
+  }
+
+ private:
+  void serve() {
+    pollfd entry{store_->readiness(), POLLIN, 0};
+    ::poll(&entry, 1, 10);
+    (void)store_->serve_ready();
+  }
+
+  std::unique_ptr<StoreServer> store_;
+  std::unique_ptr<UnixSocket> socket_;
+  Descriptor worker_socket_;
+  Descriptor worker_store_;
+};
+
+TEST(ElasticRank, ComesFromTheLauncher) {
+  ServingLauncher launcher;
+  const keys::RankRecord record{.epoch = 5, .rank = 1, .size = 2};
+  ASSERT_EQ(launcher.store().set(keys::rank_given(3, 0), record.encode()), Status());
+  EXPECT_EQ(launcher.worker_asks([](const Status& status, const EngineOptions& options) {
+    return status.ok() && options.topology.rank == 1 && options.topology.size == 2 ? 0 : 1;
+  }),
+            0);
+}
+
+TEST(ElasticRank, TheWaitForItEndsIfTheJobMustEnd) {
+  ServingLauncher launcher;
+  launcher.tell({.limit = std::chrono::seconds(60), .why = "it is late"});
+  EXPECT_EQ(launcher.worker_asks([](const Status& status, const EngineOptions& /*options*/) {
+    const bool says_why = status.message().ends_with("because the job ends: it is late");
+    return status.code() == StatusCode::kStop && says_why ? 0 : 1;
+  }),
+            0);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,175 @@
+#include "formation/launcher_watch.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/guarded.h"
+#include "base/thread_setup.h"
+#include "base/try.h"
+#include "rendezvous/launcher_notice.h"
+#include "transport/unix_socket.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* kLostText =
+    "the launcher of this job (`farandole run`) has ended without ending its workers";
+
+// Kills this worker and the processes that it has started. The launcher has made the process group.
+[[noreturn]] void kill_own_group() {
+  ::kill(0, SIGKILL);
+  ::_exit(1);  // another process group is ours
+}
+
+// Reads and drops some bytes. Closes the stream at its end.
+void drop_output(Descriptor& stream) {
+  std::array<char, 16384> bytes{};
+  const ssize_t count = ::read(stream.get(), bytes.data(), bytes.size());
+  if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) stream.reset();
+}
+
+int poll_limit_ms(std::optional<TimePoint> deadline) {
+  if (!deadline) return -1;
+  const auto left = *deadline - std::chrono::steady_clock::now();
+  return static_cast<int>(
+      std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+}
+
+}  // namespace
+
+struct LauncherWatch::State {
+  State(UnixSocket given_socket, Descriptor given_stop)
+      : socket(std::move(given_socket)), stop(std::move(given_stop)) {}
+
+  // Reads the next notice. Returns false if there is none yet.
+  bool take_notice();
+  void launcher_lost();
+  void announce(const std::string& text, Duration limit);
+
+  const UnixSocket socket;
+  const Descriptor stop;  // an eventfd
+  // Only the thread uses these two, and start() before it.
+  std::array<Descriptor, 2> output;  // from which the launcher reads our output; may be invalid
+  bool is_lost = false;
+  std::atomic<bool> may_outlive = false;
+  std::atomic<bool> has_end = false;  // for a quick look
+  std::optional<TimePoint> kill_at;   // set before has_end
+  Guarded<std::string> why;
+};
+
+bool LauncherWatch::State::take_notice() {
+  auto message = socket.try_receive();
+  if (message.status().code() == StatusCode::kRetry) return false;
+  const auto notice = message.ok() ? LauncherNotice::decode(message->bytes) : std::nullopt;
+  if (!notice) {
+    launcher_lost();
+  } else if (notice->kind == LauncherNotice::Kind::kOutlive) {
+    may_outlive = true;
+    const std::size_t count = std::min(output.size(), message->descriptors.size());
+    for (std::size_t i = 0; i < count; ++i) output.at(i) = std::move(message->descriptors[i]);
+  } else {
+    announce(notice->why, notice->limit);
+  }
+  return true;
+}
+
+// If the job goes on without this launcher, this worker has no place in it.
+void LauncherWatch::State::launcher_lost() {
+  if (!may_outlive && !has_end) kill_own_group();
+  is_lost = true;
+  announce(kLostText, kEndLimit);
+}
+
+// The first limit counts.
+void LauncherWatch::State::announce(const std::string& text, Duration limit) {
+  if (has_end) return;
+  kill_at = std::chrono::steady_clock::now() + limit;
+  *why.lock() = text;
+  has_end = true;
+  why.notify_all();
+}
+
+Result<std::unique_ptr<LauncherWatch>> LauncherWatch::start(int descriptor) {
+  if (const Status checked = UnixSocket::check(descriptor); !checked.ok())
+    return Status::fix_call(format_text(
+        "FARANDOLE_LAUNCHER_DESCRIPTOR={} should be this worker's socket to its launcher, but {}. "
+        "A wrapper between `farandole run` and this program may close inherited descriptors "
+        "(Python's subprocess does unless close_fds=False)",
+        descriptor, checked.message()));
+  Descriptor duplicate(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  Descriptor stop = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  if (!duplicate.valid() || !stop.valid() || ::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0)
+    return Status::stop("cannot watch the launcher: " + descriptor_advice());
+  FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
+  auto state = std::make_shared<State>(std::move(socket), std::move(stop));
+  while (state->take_notice() && !state->is_lost) {
+  }
+  if (state->may_outlive) ::prctl(PR_SET_PDEATHSIG, 0);
+  std::unique_ptr<LauncherWatch> watch(new LauncherWatch(state));
+  watch->process_ = ::getpid();
+  try {
+    watch->thread_ = std::thread([state] { run(state); });
+  } catch (const std::system_error& error) {
+    return Status::stop(format_text(
+        "cannot start the thread that watches the launcher ({}); raise `ulimit -u` or the pids "
+        "limit of the container, or, since a thread needs room for its stack, `ulimit -v`",
+        error.what()));
+  }
+  return watch;
+}
+
+LauncherWatch::~LauncherWatch() {
+  if (!thread_.joinable()) return;
+  if (::getpid() != process_ || state_->has_end) {
+    thread_.detach();
+    return;
+  }
+  const std::uint64_t one = 1;
+  (void)!::write(state_->stop.get(), &one, sizeof(one));
+  thread_.join();
+  if (state_->may_outlive) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+std::string LauncherWatch::announced_end(TimePoint deadline) {
+  if (!state_->has_end && deadline == TimePoint()) return {};
+  auto why = state_->why.lock();
+  why.wait_until(deadline, [](const std::string& text) { return !text.empty(); });
+  return *why;
+}
+
+void LauncherWatch::run(const std::shared_ptr<State>& state) {
+  begin_own_thread("farandole-lost");
+  auto& [output, error] = state->output;
+  for (;;) {
+    const bool is_lost = state->is_lost;
+    std::array<pollfd, 4> entries{{{state->stop.get(), POLLIN, 0},
+                                   {is_lost ? -1 : state->socket.descriptor().get(), POLLIN, 0},
+                                   {is_lost ? output.get() : -1, POLLIN, 0},
+                                   {is_lost ? error.get() : -1, POLLIN, 0}}};
+    ::poll(entries.data(), entries.size(), poll_limit_ms(state->kill_at));
+    if (entries[0].revents != 0) return;
+    if (entries[1].revents != 0) state->take_notice();
+    if (entries[2].revents != 0) drop_output(output);
+    if (entries[3].revents != 0) drop_output(error);
+    if (state->kill_at && std::chrono::steady_clock::now() >= *state->kill_at) kill_own_group();
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,45 @@
+// WorkerInheritance: the descriptors that a new worker inherits, and what the launcher keeps of
+// them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "launcher/end_notices.h"
+#include "launcher/job_nodes.h"
+#include "output/job_output.h"
+#include "rendezvous/store_server.h"
+#include "transport/shm/segment.h"
+#include "workers/worker_environment.h"
+
+namespace farandole {
+
+struct WorkerInheritance {
+  Descriptor rendezvous;
+  Descriptor launcher;  // invalid: the job is not elastic
+  Descriptor secret;    // invalid: the job is on this host only
+  JobOutput::WorkerEnds output;
+  std::shared_ptr<Segment> record;  // also owned by the WorkerTable: the worker's flight record
+
+  // Where they come from.
+  struct Sources {
+    StoreServer& store;
+    JobOutput& output;
+    const JobNodes* nodes = nullptr;    // null: the job is on this host only
+    EndNotices* end_notices = nullptr;  // null: the job is not elastic
+  };
+  // `name` is the worker's name in messages. Errors: kStop.
+  static Result<WorkerInheritance> make(int local_rank, const std::string& name,
+                                        const Sources& sources);
+
+  WorkerDescriptors numbers() const {
+    return {.rendezvous = rendezvous.get(),
+            .flight_record = record->descriptor().get(),
+            .launcher = launcher.get(),
+            .secret = secret.get()};
+  }
+};
+
+}  // namespace farandole

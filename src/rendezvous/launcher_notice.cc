@@ -1,0 +1,24 @@
+#include "rendezvous/launcher_notice.h"
+
+namespace farandole {
+
+Bytes LauncherNotice::encode() const {
+  ByteWriter writer;
+  writer.put(kind);
+  writer.put(std::int64_t{limit.count()});
+  writer.put_text(why);
+  return writer.take();
+}
+
+std::optional<LauncherNotice> LauncherNotice::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  LauncherNotice notice;
+  notice.kind = reader.get<Kind>();
+  notice.limit = std::chrono::milliseconds(reader.get<std::int64_t>());
+  notice.why = reader.get_text();
+  const bool is_known = notice.kind == Kind::kOutlive || notice.kind == Kind::kEnd;
+  const bool fits = reader.ok() && reader.at_end() && notice.limit.count() >= 0;
+  return is_known && fits ? std::optional(std::move(notice)) : std::nullopt;
+}
+
+}  // namespace farandole

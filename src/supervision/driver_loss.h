@@ -1,0 +1,46 @@
+// DriverLoss: decides what a launcher of an elastic job does when it has lost its driver. Perhaps
+// the driver has ended: then node 0 has lost it, too, and the job ends with the next commit. Or
+// only this node is cut off from the driver: then this node ends, and the others go on. It is a
+// pure state machine.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "base/time_point.h"
+#include "rendezvous/launcher_notice.h"
+
+namespace farandole {
+
+class DriverLoss {
+ public:
+  // How long a node waits for the news that node 0 has lost the driver, too.
+  static constexpr auto kNewsTime = std::chrono::milliseconds(750);
+
+  void lost(TimePoint now) {
+    if (!lost_at_) lost_at_ = now;
+  }
+  bool is_lost() const { return lost_at_.has_value(); }
+
+  enum class Verdict { kGoOn, kEndAtNextCommit, kEndNode };
+  // `node_0_ends`: it is this node, or it ends, or is lost. After another verdict than kGoOn, all
+  // further ones are kGoOn.
+  Verdict verdict(bool node_0_ends, TimePoint now) {
+    if (!lost_at_ || is_decided_) return Verdict::kGoOn;
+    is_decided_ = node_0_ends || now >= *lost_at_ + kNewsTime;
+    if (node_0_ends) return Verdict::kEndAtNextCommit;
+    return is_decided_ ? Verdict::kEndNode : Verdict::kGoOn;
+  }
+  // When to ask for a verdict.
+  std::optional<TimePoint> deadline() const {
+    return lost_at_ && !is_decided_ ? std::optional(*lost_at_ + kNewsTime) : std::nullopt;
+  }
+  // How long the workers may still take to end. Call it if is_lost().
+  Duration time_left(TimePoint now) const { return *lost_at_ + kEndLimit - now; }
+
+ private:
+  std::optional<TimePoint> lost_at_;
+  bool is_decided_ = false;
+};
+
+}  // namespace farandole

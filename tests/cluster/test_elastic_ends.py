@@ -1,0 +1,442 @@
+"""Elastic jobs whose launcher or driver is killed: the workers finish their step, save and end.
+
+The last test kills at random times. More of it by hand, with the times that the workers took:
+
+    python tests/cluster/test_elastic_ends.py --jobs 20 [--seed 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import pickle
+import random
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from driven import kill, parent_of
+from launched import Launched, run
+from test_elastic import environment_of
+from test_stalls import read_errors_until
+from test_terminal import Terminal
+
+WORKER = (sys.executable, str(Path(__file__).with_name("ending_worker.py")))
+LEDGER = 64  # as in ending_worker.py
+WAIT_SECONDS = 60  # only a guard against hanging: the documented limit is 10 s
+ENDED_EARLY = 75
+HOSTS = ("-H", "127.0.0.1:2,127.0.0.2:1")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def start(folder: Path, form: str, habit: str = "", *flags: str, seconds: float = 0.01) -> Launched:
+    sizes = () if "-H" in flags else ("-n", "3")
+    return Launched(
+        *("run", *sizes, "--min-workers", "2", *flags, *WORKER, str(folder), form, habit),
+        environment={"OMP_NUM_THREADS": "1", "STEP_SECONDS": str(seconds)},
+    )
+
+
+def workers_of(job: Launched) -> dict[int, int]:
+    """Return the process ids of the workers by their numbers."""
+    found = {}
+    for pid in job.remaining_processes():
+        variables = dict(v.partition("=")[::2] for v in environment_of(pid).split("\0"))
+        if number := variables.get("FARANDOLE_ELASTIC_WORKER"):
+            found[int(number)] = pid
+    return found
+
+
+def agent_of(job: Launched) -> int:
+    workers = workers_of(job).values()
+    return next(
+        pid
+        for pid in job.remaining_processes()
+        if parent_of(pid) == job.process.pid and pid not in workers
+    )
+
+
+def kill_foreground(job: Launched) -> None:
+    kill(job.process.pid)
+
+
+def kill_agent(job: Launched) -> None:
+    kill(agent_of(job))
+
+
+def kill_both(job: Launched) -> None:
+    kill(agent_of(job))  # first, because the agent would tell its workers
+    kill(job.process.pid)
+
+
+KILLS = {"foreground": kill_foreground, "agent": kill_agent, "both": kill_both}
+each_kill = pytest.mark.parametrize("strike", KILLS.values(), ids=KILLS)
+
+
+def wait_until_all_have_ended(job: Launched) -> float:
+    """Return after how many seconds no process of the job was left."""
+    begin = time.monotonic()
+    while job.remaining_processes():
+        assert time.monotonic() < begin + WAIT_SECONDS, "a process of the job is left"
+        time.sleep(0.01)
+    return time.monotonic() - begin
+
+
+def wait_until_ended(pids: Iterable[int]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while any(environment_of(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a worker is left"
+        time.sleep(0.01)
+
+
+def what_is_wrong(folder: Path, writers: set[int]) -> str:
+    """Check what the workers have saved; return an empty text if all is right."""
+    for file in folder.glob("wrong.*"):
+        return file.read_text()
+    files = {int(file.suffix[1:]): file.read_bytes() for file in folder.glob("checkpoint.*")}
+    if set(files) != writers:
+        return f"{sorted(files)} have saved their state, not {sorted(writers)}"
+    if len(set(files.values())) > 1:
+        batches = {number: pickle.loads(data)[0] for number, data in files.items()}
+        return f"the checkpoints differ: {batches}"
+    for data in files.values():
+        batch, ledger = pickle.loads(data)[:2]
+        if ledger != [batch // LEDGER + (i < batch % LEDGER) for i in range(LEDGER)]:
+            return f"a batch is missing or counts twice at {batch}: {ledger}"
+    return ""
+
+
+def read_progress(job: Launched) -> None:
+    job.read_until("is at batch", times=3)
+
+
+@each_kill
+@pytest.mark.parametrize("form", ["function", "step", "torch"])
+def test_all_save_the_same_step(
+    strike: Callable[[Launched], None], form: str, tmp_path: Path
+) -> None:
+    with start(tmp_path, form) as job:
+        read_progress(job)
+        strike(job)
+        wait_until_all_have_ended(job)
+        job.end()
+    assert not what_is_wrong(tmp_path, {0, 1, 2}), job.output + job.errors
+    if strike is kill_foreground:
+        assert "the foreground process of the launcher was killed" in job.errors
+        assert job.errors.count("its end callbacks are done; exit code 75") == 3
+    if strike is kill_agent:
+        assert job.process.returncode == 128 + signal.SIGKILL
+        assert "was killed by signal 9 (SIGKILL); its workers end after their" in job.errors
+
+
+@pytest.mark.parametrize("frontend", ["jax", "tensorflow", "keras"])
+def test_the_states_of_all_frontends_are_saved(frontend: str, tmp_path: Path) -> None:
+    program = (sys.executable, str(Path(__file__).with_name("ending_frontend.py")))
+    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
+    words = ("run", "-n", "2", "--min-workers", "2", *program, str(tmp_path), frontend)
+    with Launched(*words, environment=environment) as job:
+        while len(list(tmp_path.glob("trains.*"))) < 2:
+            assert job.process.poll() is None, job.end() or job.errors
+            time.sleep(0.01)
+        kill_agent(job)
+        wait_until_all_have_ended(job)
+        job.end()
+    saved = [file.read_bytes() for file in tmp_path.glob("checkpoint.*")]
+    assert len(saved) == 2 and saved[0] == saved[1], job.output + job.errors
+    assert pickle.loads(saved[0])[0] > 0
+
+
+@each_kill
+def test_a_shell_between_the_launcher_and_the_worker_is_no_obstacle(
+    strike: Callable[[Launched], None], tmp_path: Path
+) -> None:
+    script = shlex.join([*WORKER, str(tmp_path), "function"]) + "; exit $?"
+    environment = {"OMP_NUM_THREADS": "1"}
+    words = ("run", "-n", "3", "--min-workers", "2", "sh", "-c", script)
+    with Launched(*words, environment=environment) as job:
+        read_progress(job)
+        strike(job)
+        wait_until_all_have_ended(job)
+        job.end()
+    assert not what_is_wrong(tmp_path, {0, 1, 2}), job.output + job.errors
+
+
+ONE_KNOWS = """
+import sys, farandole
+from farandole import calls, elastic, lifecycle
+from farandole.objects import broadcast_object
+farandole.init()
+state = elastic.ObjectState(broadcast_object, lifecycle.rank, batch=0)
+state.register_end_callbacks([lambda: print("saves batch", state.batch, flush=True)])
+@(lambda function: elastic.run_fn(function, elastic.reset_job))
+def train(state):
+    while True:
+        calls.barrier()
+        state.batch += 1
+        if state.batch == 7 and farandole.rank() == 1:
+            lifecycle.announced_end = lambda limit=0: "rank 1 knows it"
+        assert state.batch < 8, "the others go on"
+        state.commit()
+train(state)
+"""
+
+
+def test_it_is_enough_if_one_rank_knows_that_the_job_ends() -> None:
+    launched = run("run", "-n", "3", "--min-workers", "3", sys.executable, "-c", ONE_KNOWS)
+    assert launched.process.returncode == ENDED_EARLY, launched.errors
+    assert launched.output.count("saves batch 7") == 3, launched.output + launched.errors
+    assert launched.errors.count("rank 1 knows it") == 1
+    assert launched.errors.count("the launcher of this job is lost") == 2
+
+
+@contextmanager
+def subreaper() -> Iterator[None]:
+    """Let orphans of this process become its children."""
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def exit_code_of_orphan(pid: int) -> int:
+    while True:
+        with suppress(ChildProcessError):  # its launcher has not ended yet
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("habit", "codes"),
+    [
+        ("", [ENDED_EARLY] * 3),
+        ("no callbacks", [ENDED_EARLY] * 3),
+        ("fails at the end", [ENDED_EARLY, 1, ENDED_EARLY]),
+        ("hangs at the end", [ENDED_EARLY, -signal.SIGKILL, ENDED_EARLY]),
+    ],
+)
+def test_workers_have_the_documented_exit_code(
+    habit: str, codes: list[int], tmp_path: Path
+) -> None:
+    with subreaper(), start(tmp_path, "function", habit) as job:
+        read_progress(job)
+        workers = workers_of(job)
+        kill_both(job)
+        assert [exit_code_of_orphan(workers[number]) for number in range(3)] == codes
+
+
+@each_kill
+@pytest.mark.parametrize("habit", ["hangs", "sleeps", "no commits"])
+def test_a_worker_that_does_not_end_is_killed(
+    strike: Callable[[Launched], None], habit: str, tmp_path: Path
+) -> None:
+    with start(tmp_path, "function", habit) as job:
+        if habit == "no commits":
+            read_progress(job)
+        else:
+            job.read_until(f"worker 1 {habit}")
+        strike(job)
+        wait_until_all_have_ended(job)
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+@each_kill
+def test_a_stopped_worker_goes_on_or_is_killed(
+    strike: Callable[[Launched], None], tmp_path: Path
+) -> None:
+    with start(tmp_path, "function") as job:
+        read_progress(job)
+        os.kill(workers_of(job)[1], signal.SIGSTOP)
+        strike(job)
+        wait_until_all_have_ended(job)
+    saved = what_is_wrong(tmp_path, {0, 1, 2}) == ""
+    # If no launcher is left to continue a stopped worker, the kernel ends it with SIGHUP.
+    has_nobody_saved = strike is kill_both and not list(tmp_path.glob("checkpoint.*"))
+    assert saved or has_nobody_saved
+
+
+@each_kill
+def test_output_that_nobody_reads_is_no_obstacle(
+    strike: Callable[[Launched], None], tmp_path: Path
+) -> None:
+    with start(tmp_path, "function", "prints") as job:
+        while not list(tmp_path.glob("trains.*")):
+            time.sleep(0.01)
+        time.sleep(1)  # until the pipes are full; if they are not, the test checks less
+        workers = workers_of(job).values()
+        strike(job)
+        wait_until_ended(workers)  # without reading the output
+        job.end()
+        wait_until_all_have_ended(job)
+    assert not what_is_wrong(tmp_path, {0, 1, 2})
+
+
+@pytest.mark.parametrize("struck", ["foreground", "agent", "both"])
+def test_output_to_a_terminal_is_no_obstacle(struck: str, tmp_path: Path) -> None:
+    script = "exec " + shlex.join([*WORKER, str(tmp_path), "function", "prints"])
+    terminal = Terminal(3, script, "--min-workers", "2")
+    while not list(tmp_path.glob("trains.*")):
+        time.sleep(0.01)
+    (agent,) = children_of(terminal.pid)
+    workers = children_of(agent)
+    if struck != "foreground":
+        kill(agent)
+    if struck != "agent":
+        kill(terminal.pid)
+    wait_until_ended(workers)
+    terminal.end()
+    assert not what_is_wrong(tmp_path, {0, 1, 2})
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@each_kill
+@pytest.mark.parametrize("form", ["function", "step"])
+def test_if_a_worker_is_lost_too_the_others_end_without_callbacks(
+    strike: Callable[[Launched], None], form: str, tmp_path: Path
+) -> None:
+    with subreaper(), start(tmp_path, form, seconds=0.5) as job:
+        read_progress(job)
+        workers = workers_of(job)
+        strike(job)
+        kill(workers[2])  # in the step
+        wait_until_all_have_ended(job)
+        job.end()
+    assert not list(tmp_path.glob("checkpoint.*")), "the callbacks were not called"
+    if strike is kill_foreground:
+        text = "this rank ends without its end callbacks"
+        assert job.errors.count(text) == 2, job.errors
+
+
+@each_kill
+def test_workers_that_wait_in_init_end_too(
+    strike: Callable[[Launched], None], tmp_path: Path
+) -> None:
+    with start(tmp_path, "function", "waits to join") as job:
+        job.read_until("worker 1 (pid")
+        job.read_until("comes to init()", times=2)
+        time.sleep(0.5)  # until the others are there; if they are not, the test checks less
+        strike(job)
+        wait_until_all_have_ended(job)
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+@pytest.mark.parametrize("form", ["function", "step"])
+@pytest.mark.parametrize("copies", [False, True], ids=["", "copies"])
+def test_all_hosts_end_if_the_driver_is_killed(form: str, copies: bool, tmp_path: Path) -> None:
+    # With --output-dir, another process is between the driver and each launcher.
+    flags = (*HOSTS, "--output-dir", str(tmp_path / "output")) if copies else HOSTS
+    with start(tmp_path, form, "", *flags) as job:
+        read_progress(job)
+        kill(job.process.pid)
+        wait_until_all_have_ended(job)
+    assert not what_is_wrong(tmp_path, {0, 1, 2})
+
+
+def test_workers_that_hang_are_killed_on_all_hosts(tmp_path: Path) -> None:
+    with start(tmp_path, "function", "hangs", *HOSTS) as job:
+        job.read_until("worker 1 hangs")
+        kill(job.process.pid)
+        wait_until_all_have_ended(job)
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_still_ends_the_job_at_once(number: int, tmp_path: Path) -> None:
+    with start(tmp_path, "function") as job:
+        read_progress(job)
+        job.send(number)
+        assert job.end() == 128 + number
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+def test_ctrl_c_ends_the_wait_for_the_workers(tmp_path: Path) -> None:
+    with start(tmp_path, "function", "hangs") as job:
+        job.read_until("worker 1 hangs")
+        kill_agent(job)
+        read_errors_until(job, "its workers end after their next commit")
+        job.send(signal.SIGINT)
+        assert job.end() == 128 + signal.SIGKILL
+        assert job.remaining_processes() == []
+
+
+class RandomKill:
+    """One job whose launcher or driver is killed at a random time."""
+
+    def __init__(self, seed: str, folder: Path) -> None:
+        chooser = random.Random(f"ends {seed}")
+        self.way = chooser.choice([*KILLS, "driver"])
+        form = chooser.choice(["function", "step", "torch"])
+        habit = chooser.choice(["", "prints"])
+        self.description = f"{self.way}, {form} {habit}"
+        self.delay = chooser.uniform(0, 1)
+        flags = HOSTS if self.way == "driver" else ()
+        seconds = chooser.choice([0.0, 0.01, 0.1])
+        self.folder, self.job = folder, start(folder, form, habit, *flags, seconds=seconds)
+
+    def run(self) -> tuple[float, float]:
+        """Return after how many seconds the state was saved, and all workers had ended."""
+        with self.job as job:
+            # Nobody reads the output meanwhile.
+            while len(list(self.folder.glob("trains.*"))) < 3:
+                time.sleep(0.01)
+            time.sleep(self.delay)
+            workers = workers_of(job).values()
+            begin = time.time()
+            KILLS.get(self.way, kill_foreground)(job)
+            wait_until_ended(workers)
+            ended = time.time() - begin
+            job.end()
+            wait_until_all_have_ended(job)
+        times = [file.stat().st_mtime for file in self.folder.glob("checkpoint.*")]
+        return max(times, default=0.0) - begin, ended
+
+    def what_is_wrong(self) -> str:
+        return what_is_wrong(self.folder, {0, 1, 2})
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_kill_at_a_random_time(number: int, tmp_path: Path) -> None:
+    seed = f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{number}"
+    strike = RandomKill(seed, tmp_path)
+    strike.run()
+    wrong = strike.what_is_wrong()
+    shown = f"{strike.job.output[-3000:]}\n{strike.job.errors[-3000:]}"
+    assert not wrong, f"seed {seed} ({strike.description}): {wrong}\n{shown}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1, help="of the first job")
+    arguments = parser.parse_args()
+    times = []
+    for seed in range(arguments.seed, arguments.seed + arguments.jobs):
+        with tempfile.TemporaryDirectory() as folder:
+            strike = RandomKill(str(seed), Path(folder))
+            times.append(strike.run())
+            wrong = strike.what_is_wrong()
+        saved, ended = times[-1]
+        print(
+            f"seed {seed}: {strike.description}: saved after {saved:.2f} s, ended after "
+            f"{ended:.2f} s {wrong}",
+            flush=True,
+        )
+        if wrong:
+            sys.exit(strike.job.output[-3000:] + strike.job.errors[-3000:])
+    saved, ended = (max(column) for column in zip(*times, strict=True))
+    print(f"{len(times)} jobs: saved after {saved:.2f} s, ended after {ended:.2f} s at most")
+
+
+if __name__ == "__main__":
+    main()
