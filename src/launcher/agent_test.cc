@@ -93,7 +93,8 @@ TEST(Agent, ReportsWorkersToTheCaller) {
   EXPECT_EQ(agent.end(), 3);
   const std::string text = report.text();
   EXPECT_THAT(text, StartsWith("started 0 "));
-  EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0\n"));
+  const std::string pid = text.substr(0, text.find('\n')).substr(std::string("started 0 ").size());
+  EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0 " + pid + "\n"));
 }
 
 TEST(Agent, CopiesTheOutputUnchanged) {
