@@ -38,7 +38,10 @@ StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, T
   Report report;
   if (last_warning_) {
     const StallVerdict& last = last_warning_->verdict;
-    const StallOutcome outcome = outcome_of(last, workers.at(static_cast<std::size_t>(last.rank)));
+    const auto rank = static_cast<std::size_t>(last.rank);
+    // The group of an elastic job may have become smaller since then.
+    const StallOutcome outcome =
+        rank < workers.size() ? outcome_of(last, workers[rank]) : StallOutcome::kOver;
     if (outcome == StallOutcome::kWentOn)
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
     if (outcome != StallOutcome::kStillWaits) last_warning_.reset();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -110,6 +111,15 @@ TEST_F(StallWatchTest, ACallOfAnEndedWorkerIsNotReported) {
   ASSERT_FALSE(tick_after(10).lines.empty());
   workers_[0].end = "exited with code 1";
   EXPECT_THAT(tick_after(2).lines, IsEmpty());
+}
+
+TEST_F(StallWatchTest, ARankThatAnElasticJobHasNoMoreIsNotReported) {
+  std::swap(workers_[0], workers_[1]);
+  EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
+  workers_.pop_back();
+  EXPECT_THAT(tick_after(1).lines, IsEmpty());
+  workers_.push_back(workers_[0]);
+  EXPECT_THAT(tick_after(1).lines, IsEmpty());
 }
 
 TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
