@@ -83,6 +83,7 @@ class Agent {
   int run();
 
  private:
+  void serve_until_others_have_ended();
   Status watch_own_descriptors();
   Status join_nodes();
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
@@ -197,13 +198,30 @@ int Agent::run() {
     check_stalls();
     serve_nodes();
     advance_elastic_job();
+    check_driver_loss();
     if (nodes_ && (!elastic_ || layout_.node == 0))
       common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
     if (output_.closed()) output_closed();
-    check_driver_loss();
     perform(supervision_->time_passed(now()));
   }
+  serve_until_others_have_ended();
   return finish(supervision_->exit_code());
+}
+
+// If the driver is lost, the workers of the other nodes need the Store of a launcher without
+// workers until they have ended.
+void Agent::serve_until_others_have_ended() {
+  if (setup_.options.workers > 0 || !driver_loss_.is_lost()) return;
+  const TimePoint limit = now() + driver_loss_.time_left(now());
+  const auto somebody_is_there = [this] {
+    for (int node = 1; node < layout_.nodes(); ++node)
+      if (nodes_->link().is_connected(node)) return true;
+    return false;
+  };
+  while (somebody_is_there() && now() < limit) {
+    for (const std::uint64_t ready : poller_.wait(limit)) serve(ready);
+    serve_nodes();
+  }
 }
 
 Status Agent::watch_own_descriptors() {
