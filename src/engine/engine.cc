@@ -124,8 +124,9 @@ bool Engine::is_change_announced() const {
   const std::function<bool()> no_interruption;
   const auto found =
       parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
-  // If the connection has ended, another launcher takes over, and needs all members.
-  return found.status().code() != StatusCode::kRetry;
+  // If the connection to the Store of another host has ended, another launcher takes over, and
+  // needs all members.
+  return found.ok() || (parts_->network && found.status().code() != StatusCode::kRetry);
 }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
