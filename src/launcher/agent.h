@@ -12,8 +12,10 @@ namespace farandole {
 struct AgentSetup {
   const JobOptions& options;
   const OriginalState& state;
-  const Descriptor& foreground;  // a pidfd: the job ends when the foreground process ends
-  const Descriptor& signals;     // a signalfd; its signals are blocked
+  // A pidfd: the job ends when the foreground process ends. If the job is elastic and on this host
+  // only, its workers end after their next commit.
+  const Descriptor& foreground;
+  const Descriptor& signals;  // a signalfd; its signals are blocked
   // In an elastic job with a driver: a pipe from which a byte can be read when the driver is lost;
   // borrowed; −1: none.
   int driver_loss = -1;

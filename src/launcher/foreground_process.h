@@ -1,6 +1,7 @@
 // The foreground process: the process that the user started. It forwards signals to its agent. When
-// the agent has ended, it ends every process that is left of the job. The launcher has two
-// processes so that one can clean up if the other is killed with SIGKILL.
+// the agent has ended, it ends every process that is left of the job; workers of an elastic job may
+// first finish their step. The launcher has two processes so that one can clean up if the other is
+// killed with SIGKILL.
 #pragma once
 
 #include "launcher/job_options.h"

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from driven import kill, parent_of
+from driven import kill, made_ssh_hosts, parent_of
 from launched import Launched, run
 from test_elastic import environment_of
 from test_stalls import read_errors_until
@@ -341,6 +341,17 @@ def test_all_hosts_end_if_the_driver_is_killed(form: str, copies: bool, tmp_path
         kill(job.process.pid)
         wait_until_all_have_ended(job)
     assert not what_is_wrong(tmp_path, {0, 1, 2})
+
+
+@pytest.mark.parametrize("driver", [0, 2], ids=["driver on the first host", "driver elsewhere"])
+def test_all_hosts_end_if_the_driver_is_killed_that_uses_ssh(driver: int, tmp_path: Path) -> None:
+    (folder := tmp_path / "saved").mkdir()
+    words = ("-H", "host0:1,host1:2", "--min-workers", "1", *WORKER, str(folder), "function")
+    with made_ssh_hosts(3, tmp_path) as hosts, hosts.start(*words, driver=driver) as job:
+        read_progress(job)
+        kill(job.process.pid)
+        hosts.wait_for_end_of(job)
+    assert not what_is_wrong(folder, {0, 1, 2})
 
 
 def test_workers_that_hang_are_killed_on_all_hosts(tmp_path: Path) -> None:
