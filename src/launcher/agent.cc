@@ -208,20 +208,11 @@ int Agent::run() {
   return finish(supervision_->exit_code());
 }
 
-// If the driver is lost, the workers of the other nodes need the Store of a launcher without
-// workers until they have ended.
+// If the driver is lost, the workers of other nodes need this Store until they have ended.
 void Agent::serve_until_others_have_ended() {
   if (setup_.options.workers > 0 || !driver_loss_.is_lost()) return;
-  const TimePoint limit = now() + driver_loss_.time_left(now());
-  const auto somebody_is_there = [this] {
-    for (int node = 1; node < layout_.nodes(); ++node)
-      if (nodes_->link().is_connected(node)) return true;
-    return false;
-  };
-  while (somebody_is_there() && now() < limit) {
-    for (const std::uint64_t ready : poller_.wait(limit)) serve(ready);
-    serve_nodes();
-  }
+  wait_until_others_are_gone(nodes_->link(), layout_.nodes(), now() + driver_loss_.time_left(now()),
+                             [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
 Status Agent::watch_own_descriptors() {

@@ -17,6 +17,16 @@ constexpr auto kQuietWait = std::chrono::seconds(5);
 
 }  // namespace
 
+void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit,
+                                const WaitForNodes& wait) {
+  const auto somebody_is_there = [&] {
+    for (int node = 1; node < nodes; ++node)
+      if (link.is_connected(node)) return true;
+    return false;
+  };
+  while (somebody_is_there() && std::chrono::steady_clock::now() < limit) wait(limit);
+}
+
 void CommonEnd::node_failed(const Failing& failing) {
   if (!other_failure_ || failing.failure.has_caused(other_failure_->failure))
     other_failure_ = failing;
@@ -32,7 +42,7 @@ void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, 
   link.report_failing(*own_failure);
 }
 
-int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const Wait& wait) {
+int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait) {
   int exit_code = own.exit_code;
   link.report_end(exit_code, own.report);
   wait_for_all(exit_code != 0, link, wait);
@@ -49,7 +59,7 @@ int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const Wait& wait) {
   return exit_code;
 }
 
-void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const Wait& wait) {
+void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait) {
   const TimePoint start = std::chrono::steady_clock::now();
   bool told = has_failed;
   std::optional<TimePoint> limit;

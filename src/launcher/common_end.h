@@ -23,6 +23,14 @@ struct EndRequests {
   bool may_wait() const { return !foreground_is_gone && !skip_waits; }
 };
 
+// Sleeps until something happens, at most until this time, and handles what has happened.
+using WaitForNodes = std::function<void(TimePoint)>;
+
+// On node 0 of a job with this many nodes: waits until no other node is connected any more, at most
+// until the limit.
+void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit,
+                                const WaitForNodes& wait);
+
 // Only one thread may use it. Call the functions with a `link` when it has start_message().
 class CommonEnd {
  public:
@@ -55,16 +63,14 @@ class CommonEnd {
     bool is_elastic = false;
     bool node_0_reports = false;  // what the user must know
   };
-  // Sleeps until something happens, at most until this time, and handles what has happened.
-  using Wait = std::function<void(TimePoint)>;
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
   // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
   // others that exit code: mpirun returns the one that it sees first. If this node has failed, the
   // wait is bounded.
-  int exit_code(const OwnEnd& own, NodeLink& link, const Wait& wait);
+  int exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait);
 
  private:
-  void wait_for_all(bool has_failed, const NodeLink& link, const Wait& wait);
+  void wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait);
   std::string why_job_has_failed() const;
   int exit_code_of_first_failure(int exit_code, bool has_failed_itself);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ using ::testing::SizeIs;
 class CommonEndTest : public ::testing::Test {
  protected:
   // `during` happens in the first wait.
-  int exit_code(const CommonEnd::OwnEnd& own, const CommonEnd::Wait& during) {
+  int exit_code(const CommonEnd::OwnEnd& own, const WaitForNodes& during) {
     return end.exit_code(own, link, [&](TimePoint limit) {
       ++waits;
       during(limit);
@@ -52,6 +53,19 @@ TEST_F(CommonEndTest, Node0WaitsForTheOthersAndTellsThemTheExitCode) {
   EXPECT_EQ(link.own_exit_code, 0);
   EXPECT_THAT(told_exit_codes(), ElementsAre(0));
   EXPECT_THAT(errors, IsEmpty());
+}
+
+TEST_F(CommonEndTest, WaitsUntilTheOthersAreGoneOrItIsLate) {
+  const TimePoint late = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  wait_until_others_are_gone(link, 3, late, [this](TimePoint limit) {
+    EXPECT_GT(limit, std::chrono::steady_clock::now());
+    link.gone.insert(++waits);
+  });
+  EXPECT_EQ(waits, 2);
+  link.gone.clear();
+  const TimePoint over = std::chrono::steady_clock::now();
+  wait_until_others_are_gone(link, 3, over, [this](TimePoint) { ++waits; });
+  EXPECT_EQ(waits, 2) << "the limit has passed";
 }
 
 TEST_F(CommonEndTest, TheFirstFailureOfAnotherNodeGivesTheExitCode) {
