@@ -15,6 +15,7 @@ HABIT is what the workers do besides:
     prints: they write 100 kB after each step, and in the end callbacks
     hangs: worker 1 hangs in a step, in a C function that keeps the GIL
     sleeps: worker 1 sleeps in a step
+    dies: worker 1 waits in a step until it hears that the job ends, and kills itself
     hangs at the end: worker 1 hangs in its end callback
     no commits: no worker makes a commit
     no callbacks: there are no end callbacks
@@ -28,6 +29,7 @@ import ctypes
 import importlib
 import os
 import pickle
+import signal
 import sys
 import time
 from array import array
@@ -74,6 +76,11 @@ def process(state: Any) -> None:
         if HABIT == "sleeps":
             print("worker 1 sleeps", flush=True)
             time.sleep(1000)
+        if HABIT == "dies":
+            print("worker 1 dies", flush=True)
+            while not lifecycle.announced_end(1):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
     entries = [0] * LEDGER
     entries[(state.batch + me) % LEDGER] = 1
     entries = allreduce_sum(entries)
