@@ -59,7 +59,7 @@ TEST(JobSheet, DescribesTheJobAndItsWorkers) {
 }
 
 TEST(JobSheet, ALauncherMayHaveNoWorkers) {
-  const auto sheet = JobSheet::create({.size = 3, .workers = {}}, 0);
+  const auto sheet = JobSheet::create({.host = "", .command = "", .size = 3, .workers = {}}, 0);
   ASSERT_TRUE(sheet.ok());
   const auto job = read_job_sheet((*sheet)->memory().data(), (*sheet)->memory().size());
   ASSERT_TRUE(job.has_value());
