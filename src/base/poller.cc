@@ -16,14 +16,14 @@ namespace {
 constexpr int kEventsMax = 1024;
 constexpr std::int64_t kWaitMaxMs = 3'600'000;
 
-int timeout_ms(std::optional<TimePoint> deadline) {
+}  // namespace
+
+int poll_timeout_ms(std::optional<TimePoint> deadline) {
   if (!deadline) return -1;
   const auto left = *deadline - std::chrono::steady_clock::now();
   const std::int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return static_cast<int>(std::clamp<std::int64_t>(ms, 0, kWaitMaxMs));
 }
-
-}  // namespace
 
 Result<Poller> Poller::create() {
   Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -45,7 +45,8 @@ void Poller::remove(int descriptor) {
 
 std::vector<std::uint64_t> Poller::wait(std::optional<TimePoint> deadline) {
   std::array<epoll_event, kEventsMax> events{};
-  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, timeout_ms(deadline));
+  const int count =
+      ::epoll_wait(epoll_.get(), events.data(), kEventsMax, poll_timeout_ms(deadline));
   std::vector<std::uint64_t> tags;
   for (int i = 0; i < count; ++i) tags.push_back(events[static_cast<std::size_t>(i)].data.u64);
   return tags;

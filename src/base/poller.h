@@ -12,6 +12,10 @@
 
 namespace farandole {
 
+// The time until the deadline, at most one hour, for poll() and epoll_wait(); −1 without a
+// deadline.
+int poll_timeout_ms(std::optional<TimePoint> deadline);
+
 // Only one thread may use it.
 class Poller {
  public:

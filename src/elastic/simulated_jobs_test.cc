@@ -377,7 +377,6 @@ class SimulatedJob {
     for (const auto& [local_rank, number] : orders.starts) start(0, local_rank, number);
     for (const int local_rank : orders.kills)
       if (nodes_[0].processes.contains(local_rank)) end(0, local_rank);
-    if (!is_over_ && !orders.end.empty()) check_end(orders.end);
     is_over_ = is_over_ || !orders.end.empty();
   }
 
@@ -489,16 +488,6 @@ class SimulatedJob {
     for (Process* member : members) leave_group(*member);
   }
 
-  // A job ends only if the newest state is lost.
-  void check_end(const std::string& why) {
-    for (const Node& node : nodes_) {
-      if (!node.is_connected || !node.node_0_knows) continue;
-      for (const auto& [local_rank, process] : node.processes)
-        has_ended_needlessly_ =
-            has_ended_needlessly_ || (progress_ > 0 && process.progress == progress_);
-    }
-    if (has_ended_needlessly_) std::fprintf(stderr, "needless end: %s\n", why.c_str());
-  }
   void check_new_group() {
     const auto& slots = first_->slots_by_rank();
     ASSERT_EQ(std::set<int>(slots.begin(), slots.end()).size(), slots.size());
@@ -560,7 +549,6 @@ class SimulatedJob {
   std::map<std::pair<std::int64_t, int>, int> local_sizes_;  // by epoch and node
   std::map<int, int> numbers_;                               // of the members, by slot
   bool is_over_ = false;
-  bool has_ended_needlessly_ = false;
 };
 
 TEST(SimulatedJobs, KeepTheRulesAndComeTogetherAgain) {

@@ -21,6 +21,7 @@
 #include "base/descriptor_limit.h"
 #include "base/format.h"
 #include "base/guarded.h"
+#include "base/poller.h"
 #include "base/thread_setup.h"
 #include "base/try.h"
 #include "rendezvous/launcher_notice.h"
@@ -43,13 +44,6 @@ void drop_output(Descriptor& stream) {
   std::array<char, 16384> bytes{};
   const ssize_t count = ::read(stream.get(), bytes.data(), bytes.size());
   if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) stream.reset();
-}
-
-int poll_limit_ms(std::optional<TimePoint> deadline) {
-  if (!deadline) return -1;
-  const auto left = *deadline - std::chrono::steady_clock::now();
-  return static_cast<int>(
-      std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
 }  // namespace
@@ -163,7 +157,7 @@ void LauncherWatch::run(const std::shared_ptr<State>& state) {
                                    {is_lost ? -1 : state->socket.descriptor().get(), POLLIN, 0},
                                    {is_lost ? output.get() : -1, POLLIN, 0},
                                    {is_lost ? error.get() : -1, POLLIN, 0}}};
-    ::poll(entries.data(), entries.size(), poll_limit_ms(state->kill_at));
+    ::poll(entries.data(), entries.size(), poll_timeout_ms(state->kill_at));
     if (entries[0].revents != 0) return;
     if (entries[1].revents != 0) state->take_notice();
     if (entries[2].revents != 0) drop_output(output);

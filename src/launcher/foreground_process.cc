@@ -9,17 +9,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/poller.h"
 #include "base/process_end.h"
 #include "jobs/job_sheet.h"
 #include "launcher/agent.h"
@@ -60,15 +61,6 @@ Descriptor open_pidfd(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-constexpr TimePoint kNever = TimePoint::max();
-
-int milliseconds_until(TimePoint time) {
-  if (time == kNever) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(time - std::chrono::steady_clock::now());
-  return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
-}
-
 // Whether the signal asks the job to end.
 bool is_end_request(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
@@ -87,15 +79,15 @@ struct Driver {
 // that process ends, the agent gets SIGTERM.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& driver,
                            Descriptor parent) {
-  TimePoint kill_at = kNever;
+  std::optional<TimePoint> kill_at;
   for (;;) {
     // poll() ignores an entry with descriptor −1.
     std::array<pollfd, 3> ready{{{signals.get(), POLLIN, 0},
                                  {driver.is_there ? STDIN_FILENO : -1, POLLIN, 0},
                                  {parent.get(), POLLIN, 0}}};
-    ::poll(ready.data(), ready.size(), milliseconds_until(kill_at));
-    if (std::chrono::steady_clock::now() >= kill_at) {
-      kill_at = kNever;
+    ::poll(ready.data(), ready.size(), poll_timeout_ms(kill_at));
+    if (kill_at && std::chrono::steady_clock::now() >= *kill_at) {
+      kill_at.reset();
       ::kill(agent, SIGKILL);
     }
     if (ready[2].revents != 0) {
@@ -131,7 +123,7 @@ void wait_for_workers(const Descriptor& signals, const std::string& loss) {
     reap_children();
     if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;
     pollfd ready{signals.get(), POLLIN, 0};
-    ::poll(&ready, 1, milliseconds_until(deadline));
+    ::poll(&ready, 1, poll_timeout_ms(deadline));
     signalfd_siginfo info{};
     if (ready.revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info) &&
         is_end_request(static_cast<int>(info.ssi_signo)))

@@ -62,7 +62,6 @@ void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_e
   }
   slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
-  slot.left = left;
   slot.state_epoch = state_epoch;
   somebody_had_state_ = somebody_had_state_ || state_epoch > 0;
 }

@@ -136,9 +136,7 @@ class Membership {
     bool was_found = false;   // it ran when the job was continued
     bool is_awaited = false;  // it may be a member, because the members are not known
     bool wants_rank = false;
-    // What it has said when it asked.
-    std::int64_t left = 0;
-    std::int64_t state_epoch = 0;
+    std::int64_t state_epoch = 0;  // as it has said when it asked
     bool has_succeeded = false;
     bool is_ending = false;  // we have decided to end its worker
     bool is_superfluous = false;

@@ -48,6 +48,7 @@ FirstNode::FirstNode(const TlsContext& context, const NodeOptions& options, Even
       tells_from_(now + (options.listens_at ? kQuietTimeUnderDriver : Duration())),
       roll_(hello_of(options), options.replaces),
       failing_(static_cast<std::size_t>(options.nodes), false),
+      listens_again_until_(now + kListenAgainTime),
       expects_until_(now + kReplacementTime) {}
 
 Result<std::unique_ptr<FirstNode>> FirstNode::create(const TlsContext& context,
@@ -99,8 +100,7 @@ Status FirstNode::listen_at_free_port(TimePoint now) {
   if (options_.replaces) ports.first = ports.last = options_.addresses.front().port;
   const Status opened =
       open({.addresses = std::move(addresses), .port_first = ports.first, .port_last = ports.last});
-  const bool may_try_again =
-      options_.replaces && now < expects_until_ - kReplacementTime + kListenAgainTime;
+  const bool may_try_again = options_.replaces && now < listens_again_until_;
   if (!opened.ok()) return may_try_again ? Status() : opened;
   options_.endpoint.port = listener_->addresses().front().port;
   return {};

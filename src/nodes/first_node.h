@@ -94,7 +94,9 @@ class FirstNode final : public NodeLink {
   bool told_rejection_ = false;
   std::vector<bool> failing_;  // by node: whether the others know that it fails
   std::optional<Start> start_;
-  TimePoint expects_until_;  // a replacement: nodes that have begun
+  // A replacement of a lost launcher:
+  TimePoint listens_again_until_;
+  TimePoint expects_until_;  // nodes that have begun
   bool told_nobody_is_expected_ = false;
 };
 

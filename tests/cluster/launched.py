@@ -164,3 +164,17 @@ def environment_of(pid: int) -> str:
             return file.read()
     except OSError:
         return ""  # it has ended
+
+
+@pytest.fixture(autouse=True)
+def guard_against_hanging() -> Iterator[None]:
+    """End a test that hangs. A test file gets this guard by importing it."""
+
+    def raise_timeout(*_: object) -> None:
+        raise TimeoutError(f"no end after {HANG_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.alarm(HANG_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -12,13 +12,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from launched import HANG_SECONDS
+from launched import HANG_SECONDS, guard_against_hanging  # noqa: F401, the guard is autouse
 
 import farandole
 from farandole.jobs.channel import IncomingMessage, OutgoingMessage, skip_to_mark
@@ -28,18 +27,6 @@ from farandole.jobs.launched_worker import Worker
 from farandole.jobs.slot_channel import SlotChannel
 
 QUICK: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "1"}, "cooldown_range": (0, 0)}
-
-
-@pytest.fixture(autouse=True)
-def guard_against_hanging() -> Iterator[None]:
-    def raise_timeout(*_: object) -> None:
-        raise TimeoutError(f"no end after {HANG_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, raise_timeout)
-    signal.alarm(HANG_SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def train(deaths: dict[int, int], wanted: int, data: Any = None) -> tuple[int, int, int, Any]:

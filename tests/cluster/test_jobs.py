@@ -12,14 +12,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from launched import HANG_SECONDS, Launched
+from launched import Launched, guard_against_hanging  # noqa: F401, the guard is autouse
 
 import farandole
 from farandole.jobs import launched_worker
@@ -27,18 +26,6 @@ from farandole.jobs.channel import OutgoingMessage
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
 QUIET = {"OMP_NUM_THREADS": "1"}  # the launcher prints a notice if it chooses this value itself
-
-
-@pytest.fixture(autouse=True)
-def guard_against_hanging() -> Iterator[None]:
-    def raise_timeout(*_: object) -> None:
-        raise TimeoutError(f"no end after {HANG_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, raise_timeout)
-    signal.alarm(HANG_SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def rank() -> int:
