@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import SshHosts, made_ssh_hosts
-from launched import Launched, run
+from driven import POLL_SECONDS, SshHosts, made_ssh_hosts
+from launched import HANG_SECONDS, Launched, run
 
 SHOW_PLACE = (
     'echo "RANK=$RANK SIZE=$WORLD_SIZE LOCAL_RANK=$LOCAL_RANK LOCAL_SIZE=$LOCAL_WORLD_SIZE '
@@ -416,7 +416,10 @@ def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Pat
     ) as job:
         job.read_until("waits as", times=4)
         workers = {int(pid) for pid in re.findall(r"waits as (\d+)", job.output)}
-        in_words, in_environment = processes_with(canary)
+        deadline = time.monotonic() + HANG_SECONDS / 2
+        while len((found := processes_with(canary))[1]) < 4 and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)  # a worker that is becoming `sleep` shows no environment
+        in_words, in_environment = found
         folders = (ssh_hosts.servers.folder, tmp_path, Path("/tmp"), Path("/dev/shm"))
         files = files_with(canary, start, *folders)
         job.send(signal.SIGTERM)

@@ -10,6 +10,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -119,8 +120,6 @@ def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
         (Path(folder) / "runs").touch()
         time.sleep(HANG_SECONDS)
 
-    import tempfile  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory() as folder:
         threading.Thread(target=interrupt_when_it_runs, args=(Path(folder),)).start()
         with pytest.raises(KeyboardInterrupt):
@@ -153,8 +152,9 @@ def train_with_sizes(folder: str, sizes: list[int]) -> tuple[list[int], int, int
 
 
 def test_a_function_of_the_program_lists_the_hosts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     problems = iter([RuntimeError("the cloud is down"), RuntimeError("the cloud is down"), 7])
 
     def hosts() -> Any:
@@ -183,6 +183,7 @@ def test_a_function_of_the_program_lists_the_hosts(
     assert "it has returned 7\nThe hosts stay as they are." in errors
     assert "_call_again" not in errors
     assert "farandole-hosts" not in {thread.name for thread in threading.enumerate()}
+    assert not list(tmp_path.glob("farandole*"))
 
 
 @pytest.mark.parametrize("kind", ["command", "path"])
