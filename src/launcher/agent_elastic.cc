@@ -1,0 +1,110 @@
+// What an agent does in elastic jobs only.
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "base/format.h"
+#include "base/process_end.h"
+#include "base/try.h"
+#include "elastic/make_elastic_node.h"
+#include "launcher/agent_loop.h"
+#include "rendezvous/launcher_notice.h"
+
+namespace farandole {
+
+Status Agent::begin_elastic() {
+  FARANDOLE_TRY_ASSIGN(
+      elastic_,
+      make_elastic_node(*setup_.options.elastic, nodes_ ? nodes_->layout() : layout_, *store_,
+                        nodes_ ? &nodes_->link() : nullptr, now(),
+                        setup_.options.nodes ? setup_.options.nodes->replaces : std::nullopt));
+  return {};
+}
+
+void Agent::report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded) {
+  nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(layout_.rank_of(local_rank)),
+                              .how = how,
+                              .succeeded = succeeded});
+}
+
+// Does what the membership of an elastic job has decided.
+void Agent::advance_elastic_job() {
+  if (!may_change_members()) return;
+  const ElasticOrders orders = elastic_->advance(now());
+  if (orders.group_formed) {
+    supervision_->failures_survived();
+    driver_.group_formed(layout_.node, elastic_->epoch());
+  }
+  if (!node_0_reports())
+    for (const auto& notice : orders.notices) output_.notice(notice);
+  for (const auto& [local_rank, number] : orders.starts) {
+    const int slot = layout_.rank_of(local_rank);
+    const Status started = start_one(local_rank, number);
+    output_.notice(started.ok()
+                       ? format_text("worker {} (pid {}) is new", slot, workers_.pid(local_rank))
+                       : started.message());
+    if (started.ok()) continue;
+    const std::string how = format_text("worker {} could not start", slot);
+    elastic_->worker_ended(local_rank, false, how, now());
+    if (nodes_) report_exit_to_node_0(local_rank, how, false);
+  }
+  for (const int local_rank : orders.kills) workers_.signal(local_rank, SIGKILL);
+  if (orders.must_leave) handle_signal(SIGTERM);
+  if (!orders.end.empty()) perform(supervision_->cannot_go_on(orders.end, now()));
+  if (elastic_->is_over()) supervision_->no_more_workers();
+}
+
+// A node of an elastic job that gets SIGTERM leaves at the next commit.
+bool Agent::begins_to_leave(int signal) {
+  return signal == SIGTERM && may_change_members() && elastic_->leave(now() + setup_.options.grace);
+}
+
+// Lets the workers of an elastic job finish their step, save their state and end. All ranks agree
+// on the step, so it is enough that one launcher tells its workers. Those of this launcher that are
+// left at the limit are killed.
+void Agent::end_at_next_commit(const std::string& why, Duration limit) {
+  if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
+  perform(supervision_->end_at_next_commit(why, limit, now()));
+  if (!supervision_->ends_at_next_commit()) return;  // it ends already
+  end_notices_.send(why, limit);
+  output_.drop_when_full();
+  handle_signal(SIGCONT);  // a stopped worker could not save anything
+}
+
+// In a job over several hosts, only this node is lost, and the others go on.
+void Agent::foreground_lost() {
+  requests_.foreground_is_gone = true;
+  if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);
+}
+
+void Agent::handle_driver_loss() {
+  poller_.remove(setup_.driver_loss);
+  char byte = 0;  // without it, the foreground process has ended
+  if (::read(setup_.driver_loss, &byte, 1) == 1) driver_lost();
+}
+
+void Agent::driver_lost() {
+  driver_loss_.lost(now());
+  if (!supervision_ || job_is_over_) requests_.foreground_is_gone = true;
+}
+
+void Agent::check_driver_loss() {
+  if (!driver_loss_.is_lost()) return;
+  const bool node_0_ends =
+      layout_.node == 0 || common_end_.other_failure() || nodes_->link().has_lost_node_0();
+  const auto verdict = driver_loss_.verdict(node_0_ends, now());
+  if (verdict == DriverLoss::Verdict::kGoOn) return;
+  requests_.foreground_is_gone = true;
+  if (verdict == DriverLoss::Verdict::kEndAtNextCommit)
+    end_at_next_commit("the driver of the job (`farandole run`) was killed",
+                       driver_loss_.time_left(now()));
+}
+
+// Whether this node ends while the others go on.
+bool Agent::leaves_elastic_job() const {
+  return elastic_ && elastic_->leaves_job() && !common_end_.other_failure();
+}
+
+}  // namespace farandole

@@ -1,0 +1,135 @@
+// The end of an agent's job.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "base/process_end.h"
+#include "diagnosis/failure_box.h"
+#include "launcher/agent_loop.h"
+#include "rendezvous/keys.h"
+#include "workers/process_tree.h"
+
+namespace farandole {
+
+// If the driver is lost, the workers of other nodes need this Store until they have ended.
+void Agent::serve_until_others_have_ended() {
+  if (setup_.options.workers > 0 || !driver_loss_.is_lost()) return;
+  wait_until_others_are_gone(nodes_->link(), layout_.nodes(), now() + driver_loss_.time_left(now()),
+                             [this](TimePoint limit) { wait_with_nodes(limit); });
+}
+
+void Agent::output_closed() {
+  if (supervision_->ends_at_next_commit() || driver_loss_.is_lost()) return;
+  // Only a driver that is lost closes it.
+  if (elastic_ && setup_.options.has_driver) return driver_lost();
+  perform(supervision_->signal_received(SIGPIPE, now()));
+}
+
+// After all workers have succeeded, waits for processes that they have left behind. Such a process,
+// for example `tee log`, may still have to write the last lines.
+void Agent::wait_for_leftovers(TimePoint deadline) {
+  while (has_descendants() && now() < deadline && requests_.may_wait()) {
+    for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
+    reap_orphans();
+  }
+}
+
+std::optional<Failure> Agent::failure() const {
+  auto failure = supervision_ ? supervision_->failure() : std::nullopt;
+  if (failure && elastic_) failure->rank = elastic_->rank_of(failure->rank);
+  if (failure && nodes_) {
+    const std::string& given = setup_.options.nodes->host;
+    failure->host = given.empty() ? output_.host() : given;
+  }
+  return failure;
+}
+
+void Agent::report_result() {
+  if (const auto failure = this->failure())
+    output_.show_lines(failure_box(
+        *failure, {.columns = output_.box_columns(), .colors = output_.box_has_colors()}));
+  for (const auto& line : supervision_->closing_lines()) output_.error(line);
+  // A worker of an elastic job may come too late for init().
+  if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
+  if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
+    output_.notice(*line);
+}
+
+int Agent::finish(int exit_code) {
+  job_is_over_ = true;
+  stalls_.stop();
+  if (exit_code == 0) {
+    wait_for_leftovers(now() + Supervision::kLeftoverTime);
+    if (has_descendants()) signal_descendants(SIGTERM);
+    wait_for_leftovers(now() + Supervision::kLeftoverTime);
+  }
+  end_descendants(now() + Supervision::kKillTime);
+  if (requests_.foreground_is_gone) {
+    if (supervision_ && elastic_) output_.read_remaining();  // for the files of the ranks
+    return exit_code;
+  }
+  output_.read_remaining();
+  if (supervision_ && !node_0_reports()) report_result();
+  exit_code = exit_code_with_other_nodes(exit_code);
+  if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
+  if (const auto failure = supervision_ ? supervision_->failure() : std::nullopt)
+    report_.first_cause(failure->rank, failure->pid);
+  collect_timelines();
+  output_.close();
+  driver_.job_ends(layout_.node, exit_code);
+  // Wait for a slow reader of the output, but not after a signal.
+  const auto all_written = [this] {
+    return output_.everything_is_written() && report_.everything_is_written();
+  };
+  while (!all_written() && requests_.may_wait())
+    for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
+  return exit_code_after_lost_output(exit_code);
+}
+
+int Agent::exit_code_with_other_nodes(int exit_code) {
+  if (!nodes_ || !nodes_->link().start_message() || leaves_elastic_job()) return exit_code;
+  const auto failure = this->failure();
+  CommonEnd::OwnEnd own{.exit_code = exit_code,
+                        .has_failed_itself = supervision_ && supervision_->has_failed_itself(),
+                        .is_first_node = layout_.node == 0,
+                        .is_elastic = elastic_ != nullptr,
+                        .node_0_reports = node_0_reports()};
+  if (failure) own.report = failure_box(*failure, {.columns = setup_.options.output.box_columns});
+  return common_end_.exit_code(own, nodes_->link(),
+                               [this](TimePoint limit) { wait_with_nodes(limit); });
+}
+
+void Agent::wait_with_nodes(TimePoint limit) {
+  if (const auto other = deadline()) limit = std::min(limit, *other);
+  for (const std::uint64_t ready : poller_.wait(limit)) serve(ready);
+  serve_nodes();
+}
+
+// Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
+// not depend on it.
+void Agent::collect_timelines() {
+  if (!timelines_) return;
+  const NodeLink& link = nodes_->link();
+  // Otherwise, ranks of other nodes may still write to their files.
+  if (!link.outcome()) return timelines_->skip("not all nodes have ended");
+  timelines_->begin(store_->text_at(keys::job_name()).value_or(""), now());
+  while (!timelines_->is_over() && nodes_failure_.ok() && requests_.may_wait()) {
+    wait_with_nodes(timelines_->deadline());
+    timelines_->time_passed(now());
+  }
+  timelines_->give_up(requests_.skip_waits
+                          ? signal_name(requests_.last_signal) + " has ended the collection"
+                          : nodes_failure_.message());
+}
+
+// Reports lost output and makes the job fail, because the user must learn that lines are missing.
+int Agent::exit_code_after_lost_output(int exit_code) {
+  const auto lost = output_.lost_output();
+  if (!lost || requests_.foreground_is_gone) return exit_code;
+  std::fprintf(stderr, "farandole: %s\n", lost->c_str());
+  return exit_code == 0 ? 1 : exit_code;
+}
+
+}  // namespace farandole

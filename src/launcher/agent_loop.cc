@@ -1,0 +1,440 @@
+#include "launcher/agent_loop.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cores.h"
+#include "base/descriptor_limit.h"
+#include "base/format.h"
+#include "base/process_end.h"
+#include "base/rank_names.h"
+#include "base/try.h"
+#include "launcher/descriptors_needed.h"
+#include "launcher/driver_lines.h"
+#include "launcher/exit_report.h"
+#include "launcher/worker_inheritance.h"
+#include "output/rank_files.h"
+#include "rendezvous/keys.h"
+#include "workers/process_tree.h"
+#include "workers/worker_environment.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kMemorySampleTime = std::chrono::milliseconds(2500);
+
+}  // namespace
+
+int Agent::run() {
+  Status started = watch_own_descriptors();
+  if (started.ok() && setup_.options.nodes) {
+    if (started = join_nodes(); !started.ok()) {
+      output_.error(started.message());
+      return finish(requests_.last_signal != 0               ? 128 + requests_.last_signal
+                    : started.code() == StatusCode::kFixCall ? 2
+                                                             : 1);
+    }
+  }
+  if (started.ok()) started = begin_output();
+  const bool prepared = started.ok();
+  if (prepared) started = start_all();
+  if (!started.ok()) {
+    output_.error(started.message());
+    const bool others_go_on = nodes_ && nodes_->link().start_message()->has_begun;
+    if (nodes_ && !others_go_on) nodes_->link().report_failing({.why = started.message()});
+    return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
+  }
+  supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
+  if (elastic_) supervision_->set_elastic();
+  if (const auto& other = common_end_.other_failure())
+    perform(supervision_->other_node_failed(other->failure, now()));
+  stalls_.begin(layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
+                {.of_node = [this] { return watched_workers(); },
+                 .slots_by_rank =
+                     [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
+                now());
+  advance_elastic_job();  // orders may have come with the start
+  while (!supervision_->finished() &&
+         (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
+    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    reap_orphans();
+    stalls_.show_stack(now());
+    check_missing_inits();
+    check_stalls();
+    serve_nodes();
+    advance_elastic_job();
+    check_driver_loss();
+    if (nodes_ && (!elastic_ || layout_.node == 0))
+      common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
+    if (output_.closed()) output_closed();
+    perform(supervision_->time_passed(now()));
+  }
+  serve_until_others_have_ended();
+  return finish(supervision_->exit_code());
+}
+
+Status Agent::watch_own_descriptors() {
+  const int caller = setup_.options.caller.pidfd;
+  const int driver_loss = setup_.driver_loss;
+  if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, tag(Source::kSignals)) &&
+      poller_.add(setup_.foreground.get(), Poller::Interest::kReading, tag(Source::kForeground)) &&
+      (driver_loss < 0 ||
+       poller_.add(driver_loss, Poller::Interest::kReading, tag(Source::kDriverLoss))) &&
+      (caller < 0 || poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller))) &&
+      poller_.add(store_->readiness(), Poller::Interest::kReading, tag(Source::kStore)))
+    return {};
+  return Status::stop(
+      "the launcher cannot watch its own descriptors; the limit is in "
+      "/proc/sys/fs/epoll/max_user_watches");
+}
+
+// Waits until all nodes have come. Then the ranks are known.
+Status Agent::join_nodes() {
+  NodeOptions options = *setup_.options.nodes;
+  if (options.host.empty()) options.host = output_.host();
+  FARANDOLE_TRY(reserve_ports());
+  options.master_port = static_cast<std::uint32_t>(worker_setup_.master_port());
+  options.tensorflow_ports = worker_setup_.framework_ports().tensorflow();
+  options.uses_jax = setup_.options.frameworks.jax;
+  options.jax_port = worker_setup_.framework_ports().jax();
+  FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
+  if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
+    return Status::stop("the launcher cannot watch its connections to the other nodes");
+  for (;;) {
+    serve_nodes();
+    FARANDOLE_TRY(nodes_failure_);
+    driver_.addresses(nodes_->link());
+    if (nodes_->link().start_message()) break;
+    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    if (requests_.last_signal != 0 || output_.closed())
+      return Status::stop((requests_.last_signal != 0 ? signal_name(requests_.last_signal)
+                                                      : "the end of the output's reader") +
+                          " has ended the job before all nodes had come");
+    if (requests_.foreground_is_gone) {
+      return Status::stop("the launcher was killed");
+    }
+  }
+  layout_ = nodes_->layout();
+  driver_.job_begins(layout_.node);
+  init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
+  timelines_.emplace(
+      layout_, nodes_->link(),
+      TimelineCollection::Target{setup_.options.timeline_path, setup_.options.timeline_bytes},
+      [this](const std::string& line) { output_.notice(line); });
+  return {};
+}
+
+void Agent::serve_nodes() {
+  if (!nodes_ || !nodes_failure_.ok()) return;
+  auto news = nodes_->link().advance(now());
+  nodes_failure_ = news.status();
+  if (!news.ok()) return;
+  for (const auto& notice : news->notices) output_.notice(notice);
+  for (auto& worker : news->workers) {
+    const OtherEnd& peer = worker->peer();
+    const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
+    const Status adopted = store_->adopt_remote_client(name, std::move(worker));
+    if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
+  }
+  if (setup_.options.elastic) {
+    if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic();
+    if (elastic_) elastic_->take_news(*news, now());
+    if (!news->changes.empty()) nodes_changed(news->changes);
+    for (const NodeMessage& message : news->messages)
+      if (const auto* leaving = std::get_if<NodeLeaves>(&message))
+        driver_.node_changed(kLeavingNode, static_cast<int>(leaving->node));
+  } else {
+    for (const auto& exit : news->exits)
+      report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+  }
+  for (const auto& question : news->messages) {
+    if (supervision_) stalls_.handle(question, now());
+    if (timelines_) timelines_->handle(question, now());
+  }
+  for (const Failing& failing : news->failures) {
+    common_end_.node_failed(failing);
+    if (!supervision_) continue;
+    Actions actions = supervision_->other_node_failed(failing.failure, now());
+    if (node_0_reports()) actions.notices.clear();
+    if (!job_is_over_) perform(actions);
+  }
+  common_end_.nodes_ended(std::move(news->ends));
+}
+
+void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
+  layout_ = nodes_->layout();
+  stalls_.nodes_changed(layout_);
+  if (timelines_) timelines_->nodes_changed(layout_);
+  for (const NodeChange& change : changes)
+    driver_.node_changed(change.is_here ? kJoinedNode : kLostNode, change.node);
+}
+
+Status Agent::begin_output() {
+  RankFiles files;
+  if (const std::string& folder = setup_.options.output.folder; !folder.empty()) {
+    FARANDOLE_TRY_ASSIGN(files, RankFiles::create(folder, setup_.options.workers,
+                                                  layout_.first_rank(), layout_.size()));
+  }
+  output_.begin(layout_.first_rank(), std::move(files));
+  output_.copy_to(setup_.options.caller.copies);
+  return {};
+}
+
+Status Agent::start_all() {
+  const int workers = setup_.options.workers;
+  FARANDOLE_TRY(
+      check_descriptors("the launcher of " + std::to_string(workers) + " workers",
+                        descriptors_needed(workers, layout_, setup_.options.elastic.has_value())));
+  FARANDOLE_TRY_ASSIGN(sheet_, JobSheet::create({.foreground = ::getppid(),
+                                                 .agent = ::getpid(),
+                                                 .started = now(),
+                                                 .host = output_.host(),
+                                                 .command = join_text(setup_.options.command, " "),
+                                                 .size = layout_.size(),
+                                                 .first_rank = layout_.first_rank(),
+                                                 .workers = {}},
+                                                workers));
+  if (nodes_ && layout_.node == 0) {
+    FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
+  }
+  if (setup_.options.elastic && !elastic_) FARANDOLE_TRY(begin_elastic());
+  if (!nodes_) FARANDOLE_TRY(reserve_ports());
+  if (workers == 0) return {};
+  const auto notice = worker_setup_.choose_defaults();
+  if (notice && !node_0_reports()) output_.notice(*notice);
+  if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // node 0 will order workers
+  for (int worker = 0; worker < workers; ++worker)
+    FARANDOLE_TRY(start_one(worker, elastic_ ? layout_.rank_of(worker) : -1));
+  return {};
+}
+
+Status Agent::reserve_ports() {
+  const JobOptions& options = setup_.options;
+  if (options.frameworks.tf_config) {
+    FARANDOLE_TRY(check_descriptors(
+        format_text("--tf-config: the launcher of {} workers", options.workers),
+        descriptors_needed(options.workers, layout_, options.elastic.has_value()) +
+            options.workers));
+  }
+  FARANDOLE_TRY_ASSIGN(const auto notice, worker_setup_.reserve_ports(
+                                              !options.nodes || options.nodes->has_master_port));
+  if (notice) output_.notice(*notice);
+  return {};
+}
+
+Status Agent::start_one(int local_rank, int elastic_number) {
+  const int rank = layout_.rank_of(local_rank);
+  FARANDOLE_TRY_ASSIGN(
+      WorkerInheritance inherited,
+      WorkerInheritance::make(local_rank, "rank " + std::to_string(rank),
+                              {.store = *store_,
+                               .output = output_,
+                               .nodes = nodes_.get(),
+                               .end_notices = elastic_ ? &end_notices_ : nullptr}));
+  WorkerSetup::Worker setup{.local_rank = local_rank,
+                            .elastic_number = elastic_number,
+                            .descriptors = inherited.numbers(),
+                            .standard_output = inherited.output.standard_output.get(),
+                            .standard_error = inherited.output.standard_error.get()};
+  setup.use(setup_.options.caller);
+  FARANDOLE_TRY_ASSIGN(StartedWorker worker,
+                       worker_setup_.start(setup, layout_, nodes_.get(), setup_.state));
+  if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
+                   tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
+    return Status::stop("cannot watch rank " + std::to_string(rank) +
+                        "; the limit is in /proc/sys/fs/epoll/max_user_watches");
+  output_.worker_started(local_rank, worker.pid);
+  report_.worker_started(rank, worker.pid);
+  sheet_->worker_started(local_rank, worker.pid, setup.descriptors.flight_record);
+  if (supervision_) supervision_->worker_started(local_rank, worker.pid);
+  workers_.set(local_rank, std::move(worker), std::move(inherited.record));
+  return {};
+}
+
+void Agent::serve(std::uint64_t ready) {
+  switch (source_of(ready)) {
+    case Source::kSignals:
+      return handle_signals();
+    case Source::kForeground:
+      poller_.remove(setup_.foreground.get());
+      return foreground_lost();
+    case Source::kDriverLoss:
+      return handle_driver_loss();
+    case Source::kCaller:
+      poller_.remove(setup_.options.caller.pidfd);
+      return handle_signal(SIGHUP);
+    case Source::kReport:
+      return report_.sink_writable();
+    case Source::kStore:
+      for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
+      if (const auto seconds = store_->number_at(keys::stall_warning()))
+        stalls_.warn_after(*seconds);
+      return;
+    case Source::kWritable:
+      return output_.sink_writable();
+    case Source::kWorker:
+      return worker_ended(static_cast<int>(index_of(ready)));
+    case Source::kStream:
+      return output_.stream_readable(index_of(ready));
+    case Source::kStack:
+    case Source::kNodes:
+      return;  // they only wake the loop, which then calls show_stack() and serve_nodes()
+  }
+}
+
+std::optional<TimePoint> Agent::deadline() const {
+  std::optional<TimePoint> first;
+  const auto consider = [&first](std::optional<TimePoint> other) {
+    if (other && (!first || *other < *first)) first = other;
+  };
+  if (nodes_ && nodes_failure_.ok()) consider(nodes_->link().deadline());
+  if (!supervision_ || job_is_over_) return first;
+  consider(supervision_->deadline());
+  consider(stalls_.stack_deadline());
+  consider(driver_loss_.deadline());
+  if (!elastic_) consider(init_watch_.deadline());
+  if (may_change_members()) consider(elastic_->deadline());
+  if (may_check_stalls()) consider(stalls_.next_check());
+  consider(last_memory_sample_ + kMemorySampleTime);
+  return first;
+}
+
+void Agent::handle_signals() {
+  signalfd_siginfo info{};
+  while (::read(setup_.signals.get(), &info, sizeof(info)) == sizeof(info))
+    handle_signal(static_cast<int>(info.ssi_signo));
+}
+
+void Agent::handle_signal(int signal) {
+  switch (signal) {
+    case SIGCHLD:  // worker_ended() and reap_orphans() handle the ends of processes
+      return handle_stops();
+    case SIGWINCH:
+      output_.window_changed();
+      return forward(SIGWINCH);
+    case SIGTSTP:
+      user_stopped_job_ = true;
+      return forward(SIGSTOP);
+    case SIGCONT:
+      user_stopped_job_ = false;
+      stalls_.job_continued(now());
+      return forward(SIGCONT);
+    case SIGUSR1:
+    case SIGUSR2:
+      return forward(signal);
+    default:
+      requests_.last_signal = signal;
+      if (job_is_over_) requests_.skip_waits = true;
+      if (job_is_over_ || !supervision_ || begins_to_leave(signal)) return;
+      Actions actions = supervision_->signal_received(signal, now());
+      if (node_0_reports()) actions.notices.clear();
+      perform(actions);
+  }
+}
+
+void Agent::worker_ended(int local_rank) {
+  const int rank = layout_.rank_of(local_rank);
+  poller_.remove(workers_.pidfd(local_rank));
+  const auto how_it_ended = reap(workers_.pid(local_rank));
+  if (!how_it_ended) return;
+  WorkerEnd end{.how = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
+  end.record = workers_.report(local_rank);
+  end.memory_kills = memory_kills_.recent_kills();
+  end.at = now();
+  sheet_->worker_ended(local_rank, end.how);
+  report_.worker_ended(rank, end.how);
+  const std::string how = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
+                          std::to_string(workers_.pid(local_rank)) +
+                          (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
+  const bool matters = !elastic_ || elastic_->matters(local_rank);
+  const bool is_superfluous = elastic_ && elastic_->is_superfluous(local_rank);
+  if (elastic_) {
+    elastic_->use_slots(end);
+    elastic_->worker_ended(local_rank, !end.how.failed(), how, now());
+    if (!is_superfluous && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
+    // Processes that it has left behind would keep its memory until the job ends.
+    if (end.how.failed()) workers_.signal(local_rank, SIGKILL);
+  } else {
+    report_exit(*store_, rank, how);
+  }
+  if (nodes_) report_exit_to_node_0(local_rank, how, !end.how.failed());
+  perform(supervision_->worker_ended(local_rank, std::move(end), matters));
+}
+
+// Warns the user about a stopped worker, but not if the user has stopped the whole job.
+void Agent::handle_stops() {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
+    const auto worker = workers_.find(info.si_pid);
+    if (!worker || !supervision_) continue;
+    const int rank = *worker;
+    if (info.si_code == CLD_CONTINUED) {
+      sheet_->worker_continued(rank);
+      if (elastic_) elastic_->worker_continued(rank);
+      perform(supervision_->worker_continued(rank));
+      continue;
+    }
+    sheet_->worker_stopped(rank, info.si_status);
+    if (user_stopped_job_) continue;
+    perform(supervision_->worker_stopped(rank, info.si_status));
+    if (elastic_) elastic_->worker_stopped(rank, now());
+  }
+}
+
+// When a worker dies, its children become ours, because we are a subreaper. Workers are not reaped
+// here but by worker_ended(), in the order in which their pidfds become ready.
+void Agent::reap_orphans() {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    if (const auto worker = workers_.find(info.si_pid); worker && supervision_->is_alive(*worker))
+      return;
+    ::waitpid(info.si_pid, nullptr, 0);
+  }
+}
+
+void Agent::perform(const Actions& actions) {
+  for (const auto& notice : actions.notices) output_.notice(notice);
+  if (actions.forward_signal) {
+    forward(*actions.forward_signal);
+    continue_stopped();
+  }
+  if (actions.kill_everything) signal_descendants(SIGKILL);
+}
+
+void Agent::forward(int signal) {
+  if (job_is_over_) return;
+  for (int rank = 0; rank < workers_.count(); ++rank)
+    if (supervision_->is_alive(rank)) workers_.signal(rank, signal);
+}
+
+// A stopped process gets most signals only when it runs again, so continue it to end it.
+void Agent::continue_stopped() {
+  for (int rank = 0; rank < workers_.count(); ++rank)
+    if (supervision_->stopped_by(rank) != 0) workers_.signal(rank, SIGCONT);
+}
+
+void Agent::check_missing_inits() {
+  if (elastic_) return;  // workers of an elastic job may wait in init() for each other
+  if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
+  const auto line = init_watch_.check(watched_workers(), now());
+  const bool is_asked_for = setup_.options.frameworks.any();  // another library communicates
+  if (line && !is_asked_for && !supervision_->is_ending()) output_.notice(*line);
+}
+
+// While the job ends or is stopped, it is normal that workers wait for each other.
+bool Agent::may_check_stalls() const { return !user_stopped_job_ && !supervision_->is_ending(); }
+
+void Agent::check_stalls() {
+  if (now() >= last_memory_sample_ + kMemorySampleTime) {
+    last_memory_sample_ = now();
+    memory_kills_.sample();
+  }
+  if (may_check_stalls() && stalls_.next_check() && now() >= *stalls_.next_check())
+    stalls_.check(now());
+}
+
+}  // namespace farandole

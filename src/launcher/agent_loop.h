@@ -1,0 +1,147 @@
+// Agent: the loop of the process that starts the workers of this host and watches them. Its
+// functions are in three files: this one's, agent_elastic.cc (what only elastic jobs do) and
+// agent_end.cc (the end of the job).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/poller.h"
+#include "diagnosis/failure_box.h"
+#include "diagnosis/init_watch.h"
+#include "diagnosis/memory_kills.h"
+#include "elastic/elastic_node.h"
+#include "jobs/job_sheet.h"
+#include "jobs/worker_reports.h"
+#include "launcher/agent.h"
+#include "launcher/agent_sources.h"
+#include "launcher/caller_report.h"
+#include "launcher/common_end.h"
+#include "launcher/driver_reports.h"
+#include "launcher/end_notices.h"
+#include "launcher/job_nodes.h"
+#include "launcher/stack_capture.h"
+#include "launcher/stall_reports.h"
+#include "launcher/timeline_collection.h"
+#include "launcher/worker_setup.h"
+#include "launcher/worker_table.h"
+#include "nodes/node_layout.h"
+#include "nodes/node_link.h"
+#include "output/job_output.h"
+#include "rendezvous/store_server.h"
+#include "supervision/driver_loss.h"
+#include "supervision/supervision.h"
+
+namespace farandole {
+
+// Only one thread uses it.
+class Agent {
+ public:
+  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store)
+      : setup_(setup),
+        poller_(std::move(poller)),
+        store_(std::move(store)),
+        layout_{.node = 0, .workers = {setup.options.workers}},
+        worker_setup_(setup.options),
+        report_(poller_, tag(Source::kReport), setup.options.caller.report),
+        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
+        driver_(setup.options.has_driver, output_),
+        workers_(setup.options.workers),
+        init_watch_(setup.options.workers, now()),
+        stalls_(setup.options.stall_warning,
+                StackCapture(poller_, tag(Source::kStack), setup.state),
+                [this](const std::string& line) { output_.notice(line); }),
+        common_end_(requests_,
+                    {.notice = [this](const std::string& line) { output_.notice(line); },
+                     .error = [this](const std::string& line) { output_.error(line); },
+                     .lines = [this](const auto& lines) { output_.show_lines(lines); }}) {}
+
+  // Runs the job to its end and returns its exit code. Blocks.
+  int run();
+
+ private:
+  static TimePoint now() { return std::chrono::steady_clock::now(); }
+  void serve_until_others_have_ended();
+  Status watch_own_descriptors();
+  Status join_nodes();
+  bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
+  void serve_nodes();
+  void nodes_changed(const std::vector<NodeChange>& changes);
+  int exit_code_with_other_nodes(int exit_code);
+  void wait_with_nodes(TimePoint limit);
+  void collect_timelines();
+  Status begin_output();
+  Status start_all();
+  Status reserve_ports();
+  Status begin_elastic();
+  bool begins_to_leave(int signal);
+  void end_at_next_commit(const std::string& why, Duration limit);
+  void foreground_lost();
+  void handle_driver_loss();
+  void driver_lost();
+  void check_driver_loss();
+  bool leaves_elastic_job() const;
+  Status start_one(int local_rank, int elastic_number);
+  void serve(std::uint64_t ready);
+  void handle_signals();
+  void handle_signal(int signal);
+  void worker_ended(int local_rank);
+  bool may_change_members() const {
+    return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
+  }
+  void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
+  void advance_elastic_job();
+  void output_closed();
+  void handle_stops();
+  void reap_orphans();
+  void perform(const Actions& actions);
+  void forward(int signal);
+  void continue_stopped();
+  std::vector<WatchedWorker> watched_workers() const {
+    return workers_.watched(output_.host(), *supervision_);
+  }
+  void check_missing_inits();
+  bool may_check_stalls() const;
+  void check_stalls();
+  std::optional<TimePoint> deadline() const;
+  void wait_for_leftovers(TimePoint deadline);
+  std::optional<Failure> failure() const;
+  void report_result();
+  int finish(int exit_code);
+  int exit_code_after_lost_output(int exit_code);
+
+  const AgentSetup& setup_;
+  Poller poller_;
+  std::unique_ptr<JobNodes> nodes_;  // null if the job is on this host only; outlives store_
+  std::unique_ptr<StoreServer> store_;
+  NodeLayout layout_;
+  WorkerSetup worker_setup_;
+  CallerReport report_;
+  JobOutput output_;
+  DriverReports driver_;
+  std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
+  std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
+  WorkerTable workers_;
+  EndNotices end_notices_;  // of an elastic job
+  std::optional<Supervision> supervision_;
+  std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
+  std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only
+  InitWatch init_watch_;
+  StallReports stalls_;
+  MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
+  TimePoint last_memory_sample_ = now();
+  Status nodes_failure_;  // why this node cannot take part in the job
+  EndRequests requests_;
+  DriverLoss driver_loss_;  // of an elastic job
+  CommonEnd common_end_;
+  bool user_stopped_job_ = false;
+  bool job_is_over_ = false;
+};
+
+}  // namespace farandole
