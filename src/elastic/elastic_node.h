@@ -28,8 +28,11 @@ struct ElasticOrders {
   std::vector<std::string> notices{};  // lines for the user
   std::vector<Start> starts{};         // start these workers
   std::vector<int> kills{};            // kill these workers, by local rank
-  bool must_leave = false;             // the time to leave at a commit is over
-  std::string end{};                   // why the job must end; empty: it goes on
+  // The workers of this epoch shall leave their group, because this member is lost with its node,
+  // perhaps without having ended.
+  std::optional<MemberLost> lost_member{};
+  bool must_leave = false;  // the time to leave at a commit is over
+  std::string end{};        // why the job must end; empty: it goes on
 };
 
 // Only one thread may use it. No function blocks.

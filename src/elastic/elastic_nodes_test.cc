@@ -86,6 +86,11 @@ TEST_F(FirstNodeOfElasticJob, TheOthersGoOnWithoutALostNode) {
   form_first_group();
   change(false);
   EXPECT_THAT(orders_.notices, ElementsAre("node 1 (hen) is gone: why"));
+  // Its workers may only be stopped. One of them is enough to end the group.
+  const MemberLost loss{1, 2};
+  EXPECT_EQ(orders_.lost_member, loss);
+  EXPECT_THAT(link_.told, Contains(std::pair(-1, NodeMessage(loss))));
+  EXPECT_FALSE(node_.advance(now_).lost_member) << "it is returned once";
   EXPECT_FALSE(node_.is_over());
   ask(0, 1);
   orders_ = node_.advance(now_);
@@ -256,6 +261,7 @@ TEST_F(NewLauncherOfNode0, FindsTheGroupAndItsWorkers) {
       orders_.notices,
       ElementsAre("node 0 has a new launcher, which has found 3 workers of the last group"));
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 0, 1));
+  EXPECT_FALSE(orders_.lost_member);
   EXPECT_TRUE(node_.matters(2) && !node_.matters(3)) << "slot 3 has a new worker";
   ask(9, 3, true);
   ask(1, 3, true);
@@ -285,6 +291,8 @@ TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
   node_.take_news(news, now_);
   expect_nobody();
   EXPECT_THAT(orders_.end, IsEmpty()) << "an early failure is not one of the start";
+  EXPECT_EQ(orders_.lost_member->epoch, 3U) << "node 2 was lost meanwhile";
+  EXPECT_THAT(link_.told, Contains(std::pair(-1, NodeMessage(MemberLost{3, 0}))));
   ask(9, 3, true);
   EXPECT_TRUE(orders_.group_formed);
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
@@ -365,6 +373,13 @@ TEST_F(OtherNodeOfElasticJob, CarriesOutOrders) {
   EXPECT_TRUE(node_.is_superfluous(1));
   EXPECT_FALSE(node_.matters(1));
   EXPECT_THAT(node_.advance(kStart).starts, IsEmpty()) << "each order is returned once";
+}
+
+TEST_F(OtherNodeOfElasticJob, LearnsWhichMembersAreLost) {
+  const MemberLost loss{1, 0};
+  take(loss);
+  EXPECT_EQ(node_.advance(kStart).lost_member, loss);
+  EXPECT_FALSE(node_.advance(kStart).lost_member);
 }
 
 TEST_F(OtherNodeOfElasticJob, TellsANewLauncherOfNode0WhatItKnows) {

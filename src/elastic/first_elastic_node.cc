@@ -98,6 +98,7 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     if (!job_.runs(slot)) continue;
     const std::string how = format_text("worker {} is lost with node {}", slot, change.node);
     if (job_.membership().is_member(slot)) loss_ = how;
+    if (job_.membership().is_member(slot)) tell_loss(job_.membership().epoch(), slot);
     job_.worker_ended(slot, false, how, now);
   }
   const bool was_leaving = leaving_.erase(change.node) > 0;
@@ -112,6 +113,14 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     link_->tell_node(change.node, NoMoreWorkers());
   else
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
+}
+
+// The other members may not notice it, because the member may only be stopped with its host.
+void FirstElasticNode::tell_loss(const Epoch& epoch, int slot) {
+  const auto rank = std::ranges::find(epoch.workers, slot) - epoch.workers.begin();
+  lost_member_ =
+      MemberLost{static_cast<std::uint32_t>(epoch.number), static_cast<std::uint32_t>(rank)};
+  if (link_ != nullptr) link_->tell(*lost_member_);
 }
 
 // From then on, the events of these workers are those of other workers.
@@ -143,6 +152,10 @@ void FirstElasticNode::take_over(TimePoint now) {
     const bool was_member = std::ranges::find(last.numbers, number) != last.numbers.end();
     if (job_.runs(slot) && was_member) past.members.push_back(slot);
   }
+  // The nodes of these members were lost meanwhile.
+  for (const int slot : past.last.workers)
+    if (past.knows_members && std::ranges::find(past.members, slot) == past.members.end())
+      tell_loss(past.last, slot);
   job_.membership().continue_from(past, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
                                  workers_text(past.members.size())));
@@ -174,7 +187,9 @@ std::vector<int> FirstElasticNode::slots_of(int node) const {
 ElasticOrders FirstElasticNode::advance(TimePoint now) {
   if (taking_over_) return {};
   const Membership::Decisions decisions = job_.advance(now);
-  ElasticOrders orders{.notices = std::exchange(notices_, {}), .end = decisions.end};
+  ElasticOrders orders{.notices = std::exchange(notices_, {}),
+                       .lost_member = std::exchange(lost_member_, {}),
+                       .end = decisions.end};
   if (decisions.epoch) {
     orders.group_formed = true;
     loss_.clear();

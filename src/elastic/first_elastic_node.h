@@ -56,6 +56,7 @@ class FirstElasticNode final : public ElasticNode {
   void take_exit(const WorkerExit& exit, TimePoint now);
   void take_change(const NodeChange& change, TimePoint now);
   void add_nodes();
+  void tell_loss(const Epoch& epoch, int slot);
   void node_leaves(int node);
   std::vector<int> slots_of(int node) const;
   void take_state(const NodeState& state, TimePoint now);
@@ -70,8 +71,9 @@ class FirstElasticNode final : public ElasticNode {
   std::vector<std::string> notices_;
   bool told_no_more_ = false;
   std::optional<TakeOver> taking_over_;
-  std::set<int> leaving_;  // nodes that are about to leave
-  std::string loss_;       // of a member since the last epoch was formed, in words
+  std::set<int> leaving_;                  // nodes that are about to leave
+  std::optional<MemberLost> lost_member_;  // not returned yet
+  std::string loss_;                       // of a member since the last epoch was formed, in words
 };
 
 }  // namespace farandole

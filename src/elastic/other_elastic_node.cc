@@ -61,6 +61,7 @@ void OtherElasticNode::take_news(const NodeNews& news, TimePoint /*now*/) {
     if (const auto* start = std::get_if<WorkerStart>(&message)) take_order(*start);
     if (const auto* kill = std::get_if<WorkerKill>(&message)) take_order(*kill);
     if (const auto* formed = std::get_if<GroupFormed>(&message)) take_order(*formed);
+    if (const auto* lost = std::get_if<MemberLost>(&message)) orders_.lost_member = *lost;
     if (std::holds_alternative<NoMoreWorkers>(message)) no_more_workers_ = true;
   }
   if (news.node_0_is_back) link_.tell(state());

@@ -108,6 +108,14 @@ Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options
   return Status::rebuild_group("a member of the group is gone, so the group is formed again");
 }
 
+// The launcher knows which members are lost with their host. Those that are only stopped there keep
+// their connections.
+void watch_members(Engine::Parts& parts) {
+  parts.context->watch_members(parts.epoch, [&doorbells = *parts.formation.doorbells](int rank) {
+    if (rank < doorbells.size() && !doorbells.has_left(rank)) doorbells.close(rank);
+  });
+}
+
 Status start(Engine::Parts& parts, const EngineOptions& options) {
   FARANDOLE_TRY(make_channels(parts, options));
   FARANDOLE_TRY_ASSIGN(parts.progress, make_progress_threads(parts, options.stall_limit));
@@ -125,6 +133,7 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   if (parts.channels) FARANDOLE_TRY(connect_to_other_hosts(parts, options));
   FARANDOLE_TRY(parts.progress->start());
   FARANDOLE_TRY(parts.watch->start());
+  if (parts.epoch > 0) watch_members(parts);
   return start_stall_warnings(parts, options);
 }
 
@@ -150,6 +159,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
                                          .tag = format_text("rank {}", options.topology.rank)});
   parts->stores = std::move(stores);
   parts->network = std::move(network);
+  parts->context = options.context;
   if (options.elastic_worker >= 0 && !options.some_ranks_only)
     parts->epoch = options.context->epoch();
   FARANDOLE_TRY_ASSIGN(parts->failpoint, options.context->failpoint(options.failpoint));
@@ -195,6 +205,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
     return {};
   });
   if (!started.ok()) {
+    if (parts->epoch > 0) parts->context->watch_members(0, {});
     // The other ranks have already seen this rank join.
     parts->formation.doorbells->leave(started.message());
     parts->recorder->record_left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());

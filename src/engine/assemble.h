@@ -31,6 +31,7 @@ struct Engine::Parts {
   std::unique_ptr<const Log> log;
   Stores stores;
   FlightMemory flight_memory;
+  std::shared_ptr<ProcessContext> context;
   std::shared_ptr<Failpoint> failpoint;  // also owned by the process context; null except in tests
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;

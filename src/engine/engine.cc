@@ -231,7 +231,9 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->leave_once, [&] {
     pass(parts_->failpoint, Failpoint::Place::kEngineStopping);
-    parts_->watch->stop();  // later deaths of other ranks must not change how this rank ends
+    // Later deaths of other ranks must not change how this rank ends.
+    parts_->watch->stop();
+    if (parts_->epoch > 0) parts_->context->watch_members(0, {});
     if (parts_->stall_warnings) parts_->stall_warnings->stop();
     parts_->progress->stop(reason);
     pass(parts_->failpoint, Failpoint::Place::kEngineStopped);

@@ -66,6 +66,17 @@ struct LauncherWatch::State {
   std::atomic<bool> has_end = false;  // for a quick look
   std::optional<TimePoint> kill_at;   // set before has_end
   Guarded<std::string> why;
+  struct Members {
+    std::int64_t epoch = 0;
+    std::function<void(int rank)> handler;
+    std::int64_t lost_epoch = 0;  // of the last loss that the launcher has told
+    int lost_rank = 0;
+
+    void handle_loss() const {
+      if (handler && lost_epoch == epoch) handler(lost_rank);
+    }
+  };
+  Guarded<Members> members;
 };
 
 bool LauncherWatch::State::take_notice() {
@@ -78,6 +89,11 @@ bool LauncherWatch::State::take_notice() {
     may_outlive = true;
     const std::size_t count = std::min(output.size(), message->descriptors.size());
     for (std::size_t i = 0; i < count; ++i) output.at(i) = std::move(message->descriptors[i]);
+  } else if (notice->kind == LauncherNotice::Kind::kMemberLost) {
+    auto known = members.lock();
+    known->lost_epoch = notice->epoch;
+    known->lost_rank = notice->rank;
+    known->handle_loss();
   } else {
     announce(notice->why, notice->limit);
   }
@@ -139,6 +155,13 @@ LauncherWatch::~LauncherWatch() {
   (void)!::write(state_->stop.get(), &one, sizeof(one));
   thread_.join();
   if (state_->may_outlive) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+void LauncherWatch::watch_members(std::int64_t epoch, std::function<void(int rank)> handler) {
+  auto members = state_->members.lock();
+  members->epoch = epoch;
+  members->handler = std::move(handler);
+  members->handle_loss();
 }
 
 std::string LauncherWatch::announced_end(TimePoint deadline) {

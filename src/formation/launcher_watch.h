@@ -1,11 +1,16 @@
-// LauncherWatch: lets a worker of an elastic job end well if its launcher is lost. The launcher
-// says that the job must end with the next commit, or the end of its socket says so. The program
-// saves its state and exits. If it has not done so at the limit, the watch kills the worker,
-// because nobody else may be left to do it.
+// LauncherWatch: listens to the launcher of an elastic job, and notices if it is lost.
+//
+// The launcher says that the job must end with the next commit, or the end of its socket says so.
+// The program saves its state and exits. If it has not done so at the limit, the watch kills the
+// worker, because nobody else may be left to do it.
+//
+// The launcher also says that a member of this worker's group is lost with its host.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,6 +33,12 @@ class LauncherWatch {
   ~LauncherWatch();
   LauncherWatch(const LauncherWatch&) = delete;
   LauncherWatch& operator=(const LauncherWatch&) = delete;
+
+  // From now on, the thread "lost" calls `handler` if the launcher says that a member of this epoch
+  // is lost, at once if it has said so already. `handler` gets the member's rank, and must neither
+  // block nor allocate memory. An empty one ends that: no call of the former one is running when
+  // the function returns.
+  void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
 
   // Why the job must end with the next commit; empty: it goes on. Waits for it until the deadline.
   std::string announced_end(TimePoint deadline = {});

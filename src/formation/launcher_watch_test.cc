@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,38 @@ int end_of_worker(
 
 [[noreturn]] void hang() {
   for (;;) ::pause();
+}
+
+LauncherNotice loss_in(std::int64_t epoch, int rank) {
+  return {.kind = LauncherNotice::Kind::kMemberLost, .epoch = epoch, .rank = rank};
+}
+
+TEST(LauncherWatch, TellsWhichMemberOfTheEpochIsLost) {
+  const Launcher launcher;
+  const auto watch = LauncherWatch::start(launcher.theirs.get());
+  std::atomic<int> lost = -1;
+  (*watch)->watch_members(2, [&](int rank) { lost = rank; });
+  launcher.tell(loss_in(1, 5));
+  launcher.tell(loss_in(3, 6));
+  launcher.tell(loss_in(2, 4));
+  const TimePoint hang_guard = soon();
+  while (lost < 0 && std::chrono::steady_clock::now() < hang_guard) std::this_thread::yield();
+  EXPECT_EQ(lost, 4) << "the others are of other epochs";
+}
+
+TEST(LauncherWatch, TellsALossThatWasSaidBefore) {
+  const Launcher launcher;
+  launcher.tell(loss_in(2, 4));
+  const auto watch = LauncherWatch::start(launcher.theirs.get());
+  int lost = -1;
+  const auto handler = [&](int rank) { lost = rank; };
+  (*watch)->watch_members(1, handler);
+  EXPECT_EQ(lost, -1);
+  (*watch)->watch_members(2, handler);
+  EXPECT_EQ(lost, 4);
+  lost = -1;
+  (*watch)->watch_members(0, {});
+  EXPECT_EQ(lost, -1);
 }
 
 // If the job must end, the watch goes on to the end of the process, so these are processes.

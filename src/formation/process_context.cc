@@ -115,6 +115,11 @@ Status ProcessContext::watch_launcher(int descriptor) {
   return {};
 }
 
+void ProcessContext::watch_members(std::int64_t epoch, std::function<void(int rank)> handler) {
+  const std::shared_ptr<LauncherWatch> watch = parts_.lock()->launcher_watch;
+  if (watch) watch->watch_members(epoch, std::move(handler));
+}
+
 std::string ProcessContext::announced_end(TimePoint deadline) {
   const std::shared_ptr<LauncherWatch> watch = parts_.lock()->launcher_watch;
   return watch ? watch->announced_end(deadline) : "";

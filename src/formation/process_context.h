@@ -76,7 +76,9 @@ class ProcessContext {
   // Watches the launcher from now on, as long as the context exists. A second call does nothing.
   // Errors: as LauncherWatch::start().
   Status watch_launcher(int descriptor);
-  // As LauncherWatch; empty without a watch.
+  // As LauncherWatch::watch_members(); does nothing without a watch.
+  void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
+  // As LauncherWatch::announced_end(); empty without a watch.
   std::string announced_end(TimePoint deadline = {});
   // Returns null if the text is empty. All engines with the same text share the failpoint, so it
   // counts over all groups of the process. Errors: as Failpoint::parse().

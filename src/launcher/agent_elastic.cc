@@ -50,6 +50,7 @@ void Agent::advance_elastic_job() {
     elastic_->worker_ended(local_rank, false, how, now());
     if (nodes_) report_exit_to_node_0(local_rank, how, false);
   }
+  if (orders.lost_member) worker_notices_.send_loss(*orders.lost_member);
   for (const int local_rank : orders.kills) workers_.signal(local_rank, SIGKILL);
   if (orders.must_leave) handle_signal(SIGTERM);
   if (!orders.end.empty()) perform(supervision_->cannot_go_on(orders.end, now()));
@@ -68,7 +69,7 @@ void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
   perform(supervision_->end_at_next_commit(why, limit, now()));
   if (!supervision_->ends_at_next_commit()) return;  // it ends already
-  end_notices_.send(why, limit);
+  worker_notices_.send_end(why, limit);
   output_.drop_when_full();
   handle_signal(SIGCONT);  // a stopped worker could not save anything
 }

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/format.h"
@@ -232,7 +234,7 @@ Status Agent::start_one(int local_rank, int elastic_number) {
                               {.store = *store_,
                                .output = output_,
                                .nodes = nodes_.get(),
-                               .end_notices = elastic_ ? &end_notices_ : nullptr}));
+                               .worker_notices = elastic_ ? &worker_notices_ : nullptr}));
   WorkerSetup::Worker setup{.local_rank = local_rank,
                             .elastic_number = elastic_number,
                             .descriptors = inherited.numbers(),
@@ -435,6 +437,19 @@ void Agent::check_stalls() {
   }
   if (may_check_stalls() && stalls_.next_check() && now() >= *stalls_.next_check())
     stalls_.check(now());
+}
+
+int run_agent(const AgentSetup& setup) {
+  auto poller = Poller::create();
+  auto store = StoreServer::create("the launcher");
+  if (!poller.ok() || !store.ok()) {
+    const Status& failure = poller.ok() ? store.status() : poller.status();
+    std::fprintf(stderr, "farandole: cannot start the job: %s (look at `ulimit -n`)\n",
+                 failure.message().c_str());
+    return 1;
+  }
+  Agent agent(setup, std::move(poller).value(), std::move(store).value());
+  return agent.run();
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// Agent: the loop of the process that starts the workers of this host and watches them. Its
-// functions are in three files: this one's, agent_elastic.cc (what only elastic jobs do) and
+// Agent: the loop of the process that starts the workers of this host and watches them (agent.h).
+// Its functions are in agent_loop.cc, agent_elastic.cc (what only elastic jobs need) and
 // agent_end.cc (the end of the job).
 #pragma once
 
@@ -24,11 +24,11 @@
 #include "launcher/caller_report.h"
 #include "launcher/common_end.h"
 #include "launcher/driver_reports.h"
-#include "launcher/end_notices.h"
 #include "launcher/job_nodes.h"
 #include "launcher/stack_capture.h"
 #include "launcher/stall_reports.h"
 #include "launcher/timeline_collection.h"
+#include "launcher/worker_notices.h"
 #include "launcher/worker_setup.h"
 #include "launcher/worker_table.h"
 #include "nodes/node_layout.h"
@@ -128,7 +128,7 @@ class Agent {
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
   WorkerTable workers_;
-  EndNotices end_notices_;  // of an elastic job
+  WorkerNotices worker_notices_;  // of an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed
   std::optional<TimelineCollection> timelines_;  // empty if the job is on this host only

@@ -18,7 +18,7 @@ inline constexpr int kDescriptorsAtStart = 9;
 // In a job over several nodes: the secret, the listener with up to 64 handshakes, and event sets.
 inline constexpr int kNodeDescriptors = 80;
 
-// In an elastic job, also a socket for each worker (EndNotices).
+// In an elastic job, also a socket for each worker (WorkerNotices).
 inline constexpr int kDescriptorsPerElasticWorker = 1;
 
 constexpr int descriptors_needed(int workers) {

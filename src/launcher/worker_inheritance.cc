@@ -16,11 +16,11 @@ Result<WorkerInheritance> WorkerInheritance::make(int local_rank, const std::str
   FARANDOLE_TRY_ASSIGN(made.output, sources.output.add_worker(local_rank));
   FARANDOLE_TRY_ASSIGN(made.record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
-  if (sources.end_notices != nullptr) {
+  if (sources.worker_notices != nullptr) {
     // If one launcher of several ends, the others go on without its workers.
     const bool may_outlive = sources.nodes == nullptr;
     FARANDOLE_TRY_ASSIGN(made.launcher,
-                         sources.end_notices->add_worker(
+                         sources.worker_notices->add_worker(
                              local_rank, may_outlive ? made.output.ours : std::vector<int>()));
   }
   if (sources.nodes != nullptr) {

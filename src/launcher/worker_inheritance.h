@@ -7,8 +7,8 @@
 
 #include "base/descriptor.h"
 #include "farandole/status.h"
-#include "launcher/end_notices.h"
 #include "launcher/job_nodes.h"
+#include "launcher/worker_notices.h"
 #include "output/job_output.h"
 #include "rendezvous/store_server.h"
 #include "transport/shm/segment.h"
@@ -27,8 +27,8 @@ struct WorkerInheritance {
   struct Sources {
     StoreServer& store;
     JobOutput& output;
-    const JobNodes* nodes = nullptr;    // null: the job is on this host only
-    EndNotices* end_notices = nullptr;  // null: the job is not elastic
+    const JobNodes* nodes = nullptr;          // null: the job is on this host only
+    WorkerNotices* worker_notices = nullptr;  // null: the job is not elastic
   };
   // `name` is the worker's name in messages. Errors: kStop.
   static Result<WorkerInheritance> make(int local_rank, const std::string& name,

@@ -154,8 +154,9 @@ Status FirstNode::accept(TimePoint now, NodeNews& news) {
     } else if (role == Role::kAgent) {
       const std::uint64_t id = next_guest_++;
       FARANDOLE_TRY(events_.add(connection->descriptor(), id, false));
-      guests_.emplace(
-          id, Guest{.channel = NodeChannel(std::move(connection)), .leave_by = now + kHelloTime});
+      guests_.emplace(id, Guest{.channel = NodeChannel(std::move(connection)),
+                                .leave_by = now + kHelloTime,
+                                .heartbeat = Heartbeat(now)});
     }
   }
   return {};
@@ -164,9 +165,10 @@ Status FirstNode::accept(TimePoint now, NodeNews& news) {
 Status FirstNode::serve_guests(TimePoint now, NodeNews& news) {
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const auto current = guest++;
-    for (const NodeMessage& message : current->second.channel.advance())
-      FARANDOLE_TRY(handle(current->second, message, now, news));
     Guest& one = current->second;
+    const std::vector<NodeMessage> messages = one.channel.advance();
+    for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(one, message, now, news));
+    check_heartbeat(current->first, one, !messages.empty(), now);
     if (one.hello && one.node < 0 && !one.rejected) FARANDOLE_TRY(greet(one, now, news));
     FARANDOLE_TRY(remove_if_gone(current, now, news));
   }
@@ -218,6 +220,16 @@ Status FirstNode::greet(Guest& guest, TimePoint now, NodeNews& news) {
   }
   news.notices.push_back("a launcher was rejected: " + verdict.rejection);
   return {};
+}
+
+// A node that has ended waits for the others. Its launcher may wait for what its workers have left
+// behind before it says so, but not as long as it may be silent.
+void FirstNode::check_heartbeat(std::uint64_t id, Guest& guest, bool has_heard, TimePoint now) {
+  if (!has_heartbeat(guest)) return;
+  guest.heartbeat.looked(has_heard, now);
+  if (guest.heartbeat.is_due(now)) send(id, guest, Alive());
+  if (!guest.heartbeat.is_silent() || !guest.channel.status().ok()) return;
+  guest.channel.fail(silence_error());
 }
 
 // A new node, or one that was lost, takes part in the elastic job.
@@ -402,6 +414,8 @@ TimePoint FirstNode::deadline() const {
   if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   for (const auto& [id, guest] : guests_)
     if (guest.node < 0) next = std::min(next, guest.leave_by);
+  for (const auto& [id, guest] : guests_)
+    if (has_heartbeat(guest)) next = std::min(next, guest.heartbeat.deadline());
   return std::min(next, listener_->next_deadline());
 }
 

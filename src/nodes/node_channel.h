@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -22,6 +23,8 @@ class NodeChannel {
   void send(const NodeMessage& message);
   // Sends as much as possible of the waiting messages, and returns the messages that have come.
   std::vector<NodeMessage> advance();
+  // Gives the connection up.
+  void fail(Status why) { status_ = std::move(why); }
   // Not ok if the connection has ended; then why: kRebuildGroup or kStop.
   const Status& status() const { return status_; }
   bool has_unsent() const { return !unsent_.empty() || connection_->has_unsent(); }

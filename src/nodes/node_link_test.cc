@@ -483,6 +483,7 @@ class NodeLinksWithDriver : public NodeLinks {
   }
   void lose_first() { launchers_.pop_front(); }
   Launcher& one() { return launchers_.front(); }  // when the first is lost
+  void pass_time(Duration time, const Launcher* stopped);
 };
 
 TEST_F(NodeLinksWithDriver, TheOthersFindTheNewLauncherOfNodeZero) {
@@ -531,13 +532,53 @@ TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
 TEST_F(NodeLinksWithDriver, ALostNodeZeroIsWaitedForForSomeTime) {
   begin();
   lose_first();
-  run_until([&] { return one().link->deadline() < now() + kNode0ReturnTime; });
+  run_until([&] { return !one().link->is_connected(0); });
   EXPECT_FALSE(one().link->outcome().has_value());
   skip(kNode0ReturnTime);
   advance();
   EXPECT_TRUE(one().link->has_lost_node_0());
   EXPECT_EQ(one().link->outcome(), false);
   EXPECT_EQ(one().link->deadline(), TimePoint::max());
+}
+
+// All launchers run, apart from one whose host still answers.
+void NodeLinksWithDriver::pass_time(Duration time, const Launcher* stopped) {
+  for (const TimePoint end = now() + time; now() < end; skip(std::chrono::seconds(1))) {
+    for (int i = 0; i < 3; ++i) {
+      for (Launcher& launcher : launchers_)
+        if (&launcher != stopped) launcher.advance(now());
+      ::poll(nullptr, 0, 1);
+    }
+  }
+}
+
+TEST_F(NodeLinksWithDriver, ANodeThatSaysNothingIsLost) {
+  begin();
+  Launcher& zero = launchers_.front();
+  Launcher& last = launchers_.back();
+  pass_time(std::chrono::seconds(60), nullptr);
+  EXPECT_TRUE(zero.changes.empty());
+  pass_time(std::chrono::seconds(8), &last);
+  EXPECT_TRUE(zero.changes.empty());
+  pass_time(std::chrono::seconds(4), &last);
+  ASSERT_EQ(zero.changes.size(), 1U);
+  EXPECT_EQ(zero.changes[0].node, 2);
+  EXPECT_FALSE(zero.changes[0].is_here);
+  EXPECT_THAT(zero.changes[0].why, HasSubstr("said nothing for 10 s"));
+  EXPECT_TRUE(zero.link->is_connected(1));
+  EXPECT_FALSE(zero.link->is_connected(2));
+}
+
+TEST_F(NodeLinksWithDriver, ANodeZeroThatSaysNothingIsLost) {
+  begin();
+  Launcher& zero = launchers_.front();
+  Launcher& last = launchers_.back();
+  pass_time(std::chrono::seconds(12), &zero);
+  EXPECT_FALSE(last.link->is_connected(0));
+  EXPECT_FALSE(last.link->outcome().has_value()) << "another launcher may take its place";
+  pass_time(kNode0ReturnTime, &zero);
+  EXPECT_TRUE(last.link->has_lost_node_0());
+  EXPECT_THAT(last.failures, ElementsAre(HasSubstr("said nothing for 10 s")));
 }
 
 TEST_F(NodeLinks, ASecondNodeZeroCannotListen) {

@@ -56,6 +56,8 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.number), visit(message.is_superfluous);
   else if constexpr (std::is_same_v<Message, GroupFormed>)
     visit(message.epoch), visit(message.slots), visit(message.numbers), visit(message.state_epoch);
+  else if constexpr (std::is_same_v<Message, MemberLost>)
+    visit(message.epoch), visit(message.rank);
   else if constexpr (std::is_same_v<Message, NodeState>)
     visit(message.node), fields(visit, message.group), visit(message.slots), visit(message.numbers),
         visit(message.stopped_slots), visit(message.is_finishing), visit(message.is_leaving);

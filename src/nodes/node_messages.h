@@ -203,12 +203,25 @@ struct NodeState {
   friend bool operator==(const NodeState&, const NodeState&) = default;
 };
 
+// Both ways: the sender's launcher runs. See Heartbeat.
+struct Alive {
+  friend bool operator==(const Alive&, const Alive&) = default;
+};
+
+// 0 →: the member with this rank in this epoch is lost with its node, perhaps without having ended,
+// so the members shall leave the group.
+struct MemberLost {
+  std::uint32_t epoch = 0;
+  std::uint32_t rank = 0;
+  friend bool operator==(const MemberLost&, const MemberLost&) = default;
+};
+
 // The position of a type in this list is the message's first byte.
 using NodeMessage =
     std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over, WorkersWanted,
                  WorkerReport, StacksWanted, StackReport, TimelineWanted, TimelinePiece,
                  TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers,
-                 NodeLeaves, NodeState>;
+                 NodeLeaves, NodeState, Alive, MemberLost>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

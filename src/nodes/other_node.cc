@@ -58,6 +58,7 @@ bool is_for_launcher(const NodeMessage& message) {
          std::holds_alternative<WorkerStart>(message) ||
          std::holds_alternative<WorkerKill>(message) ||
          std::holds_alternative<GroupFormed>(message) ||
+         std::holds_alternative<MemberLost>(message) ||
          std::holds_alternative<NoMoreWorkers>(message);
 }
 
@@ -71,6 +72,7 @@ OtherNode::OtherNode(const TlsContext& context, const NodeOptions& options, Even
       events_(std::move(events)),
       start_deadline_(now + options.start_timeout),
       next_dial_(now),
+      heartbeat_(now),
       tell_error_from_(now + kTurnedAwayTime) {}
 
 Result<std::unique_ptr<OtherNode>> OtherNode::create(const TlsContext& context,
@@ -115,6 +117,7 @@ Status OtherNode::connect(TimePoint now, NodeNews& news) {
   dialer_.reset();
   turned_away_since_.reset();
   channel_ = std::make_unique<NodeChannel>(*std::move(connection));
+  heartbeat_ = Heartbeat(now);
   if (!options_.addresses.empty()) {
     FARANDOLE_TRY_ASSIGN(const auto reached, peer_address_of(channel_->descriptor()));
     endpoint_ = {reached.ip_text(), reached.port};
@@ -166,12 +169,21 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
 }
 
 Status OtherNode::receive(TimePoint now, NodeNews& news) {
-  for (const NodeMessage& message : channel_->advance()) FARANDOLE_TRY(handle(message, news));
+  const std::vector<NodeMessage> messages = channel_->advance();
+  for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(message, news));
+  check_heartbeat(!messages.empty(), now);
   if (!channel_->status().ok()) {
     handle_loss(now, news);
     return {};
   }
   return update_interest();
+}
+
+void OtherNode::check_heartbeat(bool has_heard, TimePoint now) {
+  if (!has_heartbeat()) return;
+  heartbeat_.looked(has_heard, now);
+  if (heartbeat_.is_due(now)) tell(Alive());
+  if (heartbeat_.is_silent() && channel_->status().ok()) channel_->fail(silence_error());
 }
 
 Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
@@ -280,6 +292,8 @@ Status OtherNode::timeout_error() const {
 TimePoint OtherNode::deadline() const {
   if (returns_until_ && channel_ == nullptr)
     return std::min(*returns_until_, dialer_ != nullptr ? dialer_->next_deadline() : next_dial_);
+  if (has_heartbeat())
+    return std::min(heartbeat_.deadline(), returns_until_.value_or(TimePoint::max()));
   if (start_) return returns_until_.value_or(TimePoint::max());
   if (channel_ != nullptr) return start_deadline_ + kLastWordTime;
   const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;

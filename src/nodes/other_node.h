@@ -10,6 +10,7 @@
 
 #include "network/tcp/dialer.h"
 #include "network/tcp/event_set.h"
+#include "nodes/heartbeat.h"
 #include "nodes/node_channel.h"
 #include "nodes/node_link.h"
 
@@ -47,6 +48,10 @@ class OtherNode final : public NodeLink {
   void handle_loss(TimePoint now, NodeNews& news);
   void give_up_node_0(NodeNews& news);
   Status update_interest();
+  bool has_heartbeat() const {
+    return options_.is_elastic && channel_ != nullptr && start_ && !outcome_;
+  }
+  void check_heartbeat(bool has_heard, TimePoint now);
   Status timeout_error() const;
 
   const TlsContext& context_;
@@ -58,7 +63,8 @@ class OtherNode final : public NodeLink {
   std::unique_ptr<Dialer> dialer_;
   std::unique_ptr<NodeChannel> channel_;
   bool waits_to_send_ = false;
-  Status last_error_;  // of dialing
+  Heartbeat heartbeat_;  // of the channel; counts while has_heartbeat()
+  Status last_error_;    // of dialing
   std::optional<TimePoint> turned_away_since_;
   TimePoint tell_error_from_;
   bool told_waiting_ = false;

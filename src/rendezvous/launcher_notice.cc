@@ -7,6 +7,8 @@ Bytes LauncherNotice::encode() const {
   writer.put(kind);
   writer.put(std::int64_t{limit.count()});
   writer.put_text(why);
+  writer.put(epoch);
+  writer.put(rank);
   return writer.take();
 }
 
@@ -16,8 +18,10 @@ std::optional<LauncherNotice> LauncherNotice::decode(std::span<const std::byte> 
   notice.kind = reader.get<Kind>();
   notice.limit = std::chrono::milliseconds(reader.get<std::int64_t>());
   notice.why = reader.get_text();
-  const bool is_known = notice.kind == Kind::kOutlive || notice.kind == Kind::kEnd;
-  const bool fits = reader.ok() && reader.at_end() && notice.limit.count() >= 0;
+  notice.epoch = reader.get<std::int64_t>();
+  notice.rank = reader.get<std::int32_t>();
+  const bool is_known = notice.kind <= Kind::kMemberLost;
+  const bool fits = reader.ok() && reader.at_end() && notice.limit.count() >= 0 && notice.rank >= 0;
   return is_known && fits ? std::optional(std::move(notice)) : std::nullopt;
 }
 

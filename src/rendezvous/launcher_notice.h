@@ -27,10 +27,15 @@ struct LauncherNotice {
     // launcher is lost, the worker reads them itself, so that its writes neither fail nor block.
     kOutlive,
     kEnd,  // the worker shall end with its next commit
+    // A member of the worker's group is lost with its host, perhaps without having ended. If the
+    // group is that of this epoch, the worker's calls fail as if the member had died.
+    kMemberLost,
   };
   Kind kind = Kind::kEnd;
   std::chrono::milliseconds limit{};  // kEnd: how long the worker may take
   std::string why{};                  // kEnd: for the user
+  std::int64_t epoch = 0;             // kMemberLost
+  std::int32_t rank = 0;              // kMemberLost: that of the member in this epoch
 
   Bytes encode() const;
   // Empty if the bytes are not a notice.

@@ -15,6 +15,12 @@ TEST(LauncherNotice, IsReadAsItWasWritten) {
   EXPECT_EQ(read->kind, LauncherNotice::Kind::kEnd);
   EXPECT_EQ(read->limit, milliseconds(1500));
   EXPECT_EQ(read->why, "it is late");
+  const LauncherNotice loss{.kind = LauncherNotice::Kind::kMemberLost, .epoch = 7, .rank = 3};
+  const auto lost = LauncherNotice::decode(loss.encode());
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->kind, LauncherNotice::Kind::kMemberLost);
+  EXPECT_EQ(lost->epoch, 7);
+  EXPECT_EQ(lost->rank, 3);
 }
 
 TEST(LauncherNotice, OtherBytesAreNoNotice) {
@@ -28,6 +34,7 @@ TEST(LauncherNotice, OtherBytesAreNoNotice) {
   unknown[0] = std::byte{7};
   EXPECT_FALSE(LauncherNotice::decode(unknown));
   EXPECT_FALSE(LauncherNotice::decode(LauncherNotice{.limit = milliseconds(-1)}.encode()));
+  EXPECT_FALSE(LauncherNotice::decode(LauncherNotice{.rank = -1}.encode()));
 }
 
 }  // namespace

@@ -323,7 +323,11 @@ int Supervision::first_cause() const {
 }
 
 int Supervision::exit_code() const {
-  if (other_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
+  const bool failed_itself =
+      unsurvived_ || (first_failed_rank_ && worker(first_cause()).our_signal == 0);
+  // In an elastic job, the other node is node 0, which has only decided that the job ends.
+  if (other_failure_ && !(is_elastic_ && failed_itself))
+    return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
   if (unsurvived_) return unsurvived_->exit_code;
   if (!first_failed_rank_) {
     if (ending_signal_ != 0) return 128 + ending_signal_;

@@ -85,6 +85,32 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
     assert re.search(r"worker [34] has rank [12] of [23] at batch [1-9]", job.output)
 
 
+@pytest.mark.parametrize("frozen", ["host", "launcher"])
+def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, frozen: str) -> None:
+    """As if somebody froze its container: all its connections stay open, and its kernel answers."""
+    with ssh_hosts.start(
+        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment={"NEW_WORKERS_FROM": "2"}
+    ) as job:
+        read_start(job, 2)
+        worker = worker_of(ssh_hosts, 1, 1)
+        processes = set(ssh_hosts.processes(1)) if frozen == "host" else set(ssh_hosts.agents(1))
+        for pid in processes:
+            kill(pid, signal.SIGSTOP)
+        if frozen == "launcher":
+            kill(worker)  # nobody can tell the others
+        try:
+            job.read_until("has rank 0 of 1")
+            job.read_until("worker 2 has rank 1 of 2")
+        finally:
+            for pid in processes:
+                kill(pid, signal.SIGCONT)
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert set(pids(job)) == {0, 2}, job.errors
+    assert not os.path.exists(f"/proc/{worker}")
+    assert "node 2 (host1) is gone: it has said nothing for 10 s" in job.errors
+
+
 @pytest.mark.parametrize(("hosts", "lost"), [("host0,host1,host2", 1), ("host1,host2", 0)])
 def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
     ssh_hosts: SshHosts, hosts: str, lost: int

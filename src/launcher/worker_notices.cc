@@ -1,14 +1,13 @@
-#include "launcher/end_notices.h"
+#include "launcher/worker_notices.h"
 
 #include <chrono>
 #include <utility>
 
 #include "base/try.h"
-#include "rendezvous/launcher_notice.h"
 
 namespace farandole {
 
-Result<Descriptor> EndNotices::add_worker(int local_rank, const std::vector<int>& output) {
+Result<Descriptor> WorkerNotices::add_worker(int local_rank, const std::vector<int>& output) {
   FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
   if (!output.empty()) {
     const LauncherNotice notice{.kind = LauncherNotice::Kind::kOutlive};
@@ -18,10 +17,19 @@ Result<Descriptor> EndNotices::add_worker(int local_rank, const std::vector<int>
   return ends.second.take_descriptor();
 }
 
-void EndNotices::send(const std::string& why, Duration limit) const {
-  const LauncherNotice notice{.kind = LauncherNotice::Kind::kEnd,
-                              .limit = std::chrono::duration_cast<std::chrono::milliseconds>(limit),
-                              .why = why};
+void WorkerNotices::send_end(const std::string& why, Duration limit) const {
+  send({.kind = LauncherNotice::Kind::kEnd,
+        .limit = std::chrono::duration_cast<std::chrono::milliseconds>(limit),
+        .why = why});
+}
+
+void WorkerNotices::send_loss(const MemberLost& lost) const {
+  send({.kind = LauncherNotice::Kind::kMemberLost,
+        .epoch = lost.epoch,
+        .rank = static_cast<std::int32_t>(lost.rank)});
+}
+
+void WorkerNotices::send(const LauncherNotice& notice) const {
   // A worker that has ended gets no notice, and nothing else is in the way of so small a message.
   for (const auto& [local_rank, socket] : sockets_) (void)socket.try_send(notice.encode(), {});
 }
