@@ -354,6 +354,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   job.timeline_bytes = knobs.timeline_bytes;
   if (job.nodes) {
     job.nodes->workers = job.workers;
+    job.nodes->version = FARANDOLE_VERSION;
     job.nodes->is_elastic = job.elastic.has_value();
     // Node 0 of an elastic job with a driver has no workers.
     job.nodes->has_master_port = job.nodes->node == (overrides.nodes && job.elastic ? 1 : 0);

@@ -606,7 +606,8 @@ bool Driver::take_line_about_node(const std::string& line) {
 // The connection to the host may hang until ssh gives up.
 void Driver::lost_node(std::size_t index) {
   HostProcess& process = processes_[index];
-  process.takes_part = false;
+  // Otherwise, the line is about a launcher that this one has replaced.
+  if (!std::exchange(process.takes_part, false)) return;
   if (process.state != HostProcess::State::kOrdered) return;
   process.kill_at = now();
   if (process.is_leaving) *process.kill_at += kLeaveTime;  // its launcher is about to end

@@ -59,8 +59,8 @@ Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds&
       const int slots = slots_of(hosts);
       if (slots >= plan.slots_first) return FirstHosts{.hosts = std::move(hosts)};
       if (std::exchange(slots_shown, slots) != slots)
-        show(format_text("the hosts have {} slots so far; the job starts when there are {}", slots,
-                         plan.slots_first));
+        show(format_text("the hosts have {} slot{} so far; the job starts when there are {}", slots,
+                         slots == 1 ? "" : "s", plan.slots_first));
     }
     const auto ready = poller.wait(std::min(limit, discovery.deadline()));
     if (std::ranges::count(ready, kCallerTag) > 0) return FirstHosts{.signal = SIGTERM};

@@ -484,6 +484,7 @@ class NodeLinksWithDriver : public NodeLinks {
   void lose_first() { launchers_.pop_front(); }
   Launcher& one() { return launchers_.front(); }  // when the first is lost
   void pass_time(Duration time, const Launcher* stopped);
+  void advance_all_but(const Launcher* stopped);
 };
 
 TEST_F(NodeLinksWithDriver, TheOthersFindTheNewLauncherOfNodeZero) {
@@ -544,12 +545,14 @@ TEST_F(NodeLinksWithDriver, ALostNodeZeroIsWaitedForForSomeTime) {
 // All launchers run, apart from one whose host still answers.
 void NodeLinksWithDriver::pass_time(Duration time, const Launcher* stopped) {
   for (const TimePoint end = now() + time; now() < end; skip(std::chrono::seconds(1))) {
-    for (int i = 0; i < 3; ++i) {
-      for (Launcher& launcher : launchers_)
-        if (&launcher != stopped) launcher.advance(now());
-      ::poll(nullptr, 0, 1);
-    }
+    for (int i = 0; i < 3; ++i) advance_all_but(stopped);
   }
+}
+
+void NodeLinksWithDriver::advance_all_but(const Launcher* stopped) {
+  for (Launcher& launcher : launchers_)
+    if (&launcher != stopped) launcher.advance(now());
+  ::poll(nullptr, 0, 1);
 }
 
 TEST_F(NodeLinksWithDriver, ANodeThatSaysNothingIsLost) {

@@ -15,8 +15,8 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
   using Message = std::remove_cvref_t<decltype(message)>;
   if constexpr (std::is_same_v<Message, Hello>)
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
-        visit(message.tensorflow_ports), visit(message.uses_jax), visit(message.is_elastic),
-        visit(message.master_port), visit(message.has_begun);
+        visit(message.version), visit(message.tensorflow_ports), visit(message.uses_jax),
+        visit(message.is_elastic), visit(message.master_port), visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, Rejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)

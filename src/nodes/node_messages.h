@@ -19,6 +19,7 @@ struct Hello {
   std::uint32_t nodes = 0;
   std::uint32_t workers = 0;
   std::string host;
+  std::string version{};  // of Farandole
   // The ports of the sender's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   bool uses_jax = false;          // --jax

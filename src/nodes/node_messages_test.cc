@@ -9,7 +9,7 @@ namespace {
 
 std::vector<NodeMessage> all_messages() {
   return {Hello{1, 2, 3, "hen"},
-          Hello{1, 2, 2, "hen", {8, 9}, true},
+          Hello{1, 2, 2, "hen", "1.0", {8, 9}, true},
           Rejection{"no"},
           Waiting{{1, 3}},
           Start{{2, 1}, 4711},

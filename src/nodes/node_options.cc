@@ -15,6 +15,7 @@ Hello hello_of(const NodeOptions& options) {
           .nodes = static_cast<std::uint32_t>(options.nodes),
           .workers = static_cast<std::uint32_t>(options.workers),
           .host = options.host,
+          .version = options.version,
           .tensorflow_ports = options.tensorflow_ports,
           .uses_jax = options.uses_jax,
           .is_elastic = options.is_elastic,

@@ -49,8 +49,9 @@ struct NodeOptions {
   std::optional<Replacement> replaces{};  // node 0: the job has begun
   int nodes = 1;
   int node = 0;
-  int workers = 1;     // 0: this is node 0 of an elastic job with a driver
-  std::string host{};  // its name, for texts; empty: the launcher asks the system
+  int workers = 1;        // 0: this is node 0 of an elastic job with a driver
+  std::string host{};     // its name, for texts; empty: the launcher asks the system
+  std::string version{};  // of Farandole, which must be the same on all nodes
   // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
   bool has_master_port = false;
   std::uint32_t master_port = 0;

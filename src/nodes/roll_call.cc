@@ -21,6 +21,7 @@ std::string waiting_text(const std::vector<int>& missing, int nodes) {
 
 RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
     : nodes_(own.nodes),
+      version_(own.version),
       uses_jax_(own.uses_jax),
       is_elastic_(own.is_elastic),
       complete_(own.nodes == 1) {
@@ -84,6 +85,15 @@ std::string RollCall::rejection_of(const Hello& hello) const {
   return complete_ ? "" : rejection_of_size(hello);
 }
 
+std::string RollCall::other_version_of(const Hello& hello) const {
+  if (hello.version == version_) return {};
+  return format_text(
+      "node 0 on {} has version \"{}\" of Farandole, and node {} on {} has version \"{}\"; install "
+      "the same version on all hosts",
+      at(0).host, version_, hello.node, escape_controls(hello.host),
+      escape_controls(hello.version));
+}
+
 std::string RollCall::rejection_of_size(const Hello& hello) const {
   const auto others = std::accumulate(nodes_.begin(), nodes_.end(), std::uint64_t{0},
                                       [](std::uint64_t sum, const Node& node) {
@@ -98,6 +108,8 @@ std::string RollCall::rejection_of_size(const Hello& hello) const {
 }
 
 RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) {
+  const std::string other_version = other_version_of(hello);
+  if (!other_version.empty()) return {other_version, !complete_};
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes()),

@@ -72,11 +72,13 @@ class RollCall {
   const Node& at(int node) const { return nodes_.at(static_cast<std::size_t>(node)); }
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
   int nodes() const { return static_cast<int>(nodes_.size()); }
+  std::string other_version_of(const Hello& hello) const;
   std::string rejection_of(const Hello& hello) const;
   std::string rejection_of_size(const Hello& hello) const;
   std::string other_flags_of(const Hello& hello) const;
 
   std::vector<Node> nodes_;
+  std::string version_;
   std::set<int> expected_;  // of Replacement::nodes, those that have not come yet
   bool uses_jax_;
   bool is_elastic_;

@@ -26,6 +26,20 @@ TEST(RollCall, NamesWhatIsMissing) {
   EXPECT_EQ(waiting_text({1, 2, 5}, 6), "waiting for nodes 1, 2, 5 of 6");
 }
 
+TEST(RollCall, AllNodesHaveTheSameVersion) {
+  RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .version = "1.0"});
+  Hello other = hello(1, 2);
+  other.version = "1.1";
+  const RollCall::Verdict verdict = roll.arrive(other, "b");
+  EXPECT_EQ(
+      verdict.rejection,
+      "node 0 on fox has version \"1.0\" of Farandole, and node 1 on hen has version \"1.1\"; "
+      "install the same version on all hosts");
+  EXPECT_TRUE(verdict.ends_job);
+  other.version = "1.0";
+  EXPECT_EQ(roll.arrive(other, "b").rejection, "");
+}
+
 TEST(RollCall, IsCompleteInAnyOrder) {
   RollCall roll = three_nodes();
   EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
