@@ -216,6 +216,8 @@ TEST_F(FirstNodeOfElasticJob, RanksAndSlotsMayDiffer) {
 // are on node 1, and slots 2 and 3 on node 2.
 class NewLauncherOfNode0 : public ::testing::Test {
  protected:
+  explicit NewLauncherOfNode0(std::uint32_t number = 1, std::uint32_t epoch = 3)
+      : number_(number), epoch_(epoch) {}
   void come_back(int node, const NodeState& state) {
     NodeNews news;
     news.changes.push_back({.node = node, .is_here = true, .has_begun = true});
@@ -236,6 +238,8 @@ class NewLauncherOfNode0 : public ::testing::Test {
     orders_ = node_.advance(now_);
   }
 
+  std::uint32_t number_;  // of the launchers that were lost
+  std::uint32_t epoch_;   // that the driver knows
   TimePoint now_ = kStart;
   std::unique_ptr<StoreServer> store_ = new_store();
   NodeLinkInTest link_;
@@ -245,7 +249,7 @@ class NewLauncherOfNode0 : public ::testing::Test {
       *store_,
       &link_,
       now_,
-      Replacement{.number = 1, .epoch = 3, .workers = {0, 2, 2}, .nodes = {1, 2}}};
+      Replacement{.number = number_, .epoch = epoch_, .workers = {0, 2, 2}, .nodes = {1, 2}}};
   ElasticOrders orders_;
 };
 
@@ -268,7 +272,7 @@ TEST_F(NewLauncherOfNode0, FindsTheGroupAndItsWorkers) {
   EXPECT_FALSE(orders_.group_formed);
   ask(2, 3, true);
   EXPECT_TRUE(orders_.group_formed);
-  EXPECT_EQ(node_.epoch(), 5) << "the lost launcher may have begun to form group 4";
+  EXPECT_EQ(node_.epoch(), 6) << "the lost launcher may have begun to form group 4";
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(2, 0, 1));
 }
 
@@ -299,11 +303,35 @@ TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
 }
 
 TEST_F(NewLauncherOfNode0, WorkersOfAnOlderGroupCannotGiveTheirState) {
-  // The driver knows epoch 3, whose members are all lost.
-  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, 1}, .slots = {2}, .numbers = {2}});
+  // The driver knows epoch 3, whose members are all lost. Node 2 may have left before it.
+  come_back(2, {.node = 2,
+                .group = {2, {2, 3}, {2, 3}, 1},
+                .slots = {2},
+                .numbers = {2},
+                .is_leaving = true});
   expect_nobody();
   ask(2, 2, true);
   EXPECT_FALSE(orders_.group_formed);
+  EXPECT_THAT(orders_.end, HasSubstr("no worker is left that has the state of the training"));
+}
+
+TEST_F(NewLauncherOfNode0, AGroupOfWhichNoNodeHasHeardLosesNothing) {
+  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, 1}, .slots = {2}, .numbers = {2}});
+  expect_nobody();
+  ask(2, 2, true);
+  EXPECT_TRUE(orders_.group_formed) << orders_.end;
+  EXPECT_EQ(node_.epoch(), 6);
+}
+
+class SecondNewLauncherOfNode0 : public NewLauncherOfNode0 {
+ protected:
+  SecondNewLauncherOfNode0() : NewLauncherOfNode0(2, 5) {}
+};
+
+TEST_F(SecondNewLauncherOfNode0, TheFirstOneMayHaveGoneOnWithoutANode) {
+  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, 1}, .slots = {2}, .numbers = {2}});
+  expect_nobody();
+  ask(2, 2, true);
   EXPECT_THAT(orders_.end, HasSubstr("no worker is left that has the state of the training"));
 }
 

@@ -26,7 +26,7 @@ FirstElasticNode::FirstElasticNode(const Membership::Options& options, const Nod
       job_(options, store,
            replaces ? static_cast<int>(replaces->number) * kNumbersOfOneLauncher : 0) {
   if (replaces) {
-    taking_over_ = TakeOver{.epoch = replaces->epoch};
+    taking_over_ = TakeOver{.epoch = replaces->epoch, .is_first = replaces->number == 1};
     for (int slot = 0; slot < layout_.size(); ++slot) job_.membership().slot_closed(slot);
     return;
   }
@@ -143,14 +143,15 @@ void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
 void FirstElasticNode::take_over(TimePoint now) {
   const TakeOver known = *std::exchange(taking_over_, std::nullopt);
   const GroupFormed& last = known.last;
-  Membership::Past past{.last = {.number = std::max(known.epoch, last.epoch),
-                                 .workers = {last.slots.begin(), last.slots.end()}},
-                        .knows_members = known.epoch <= last.epoch,
-                        .state_epoch = last.state_epoch};
-  for (int slot = 0; slot < layout_.size() && past.knows_members; ++slot) {
+  Membership::Past past{
+      .last = {.number = last.epoch, .workers = {last.slots.begin(), last.slots.end()}},
+      .state_epoch = last.state_epoch,
+      .newest = known.epoch,
+      .has_one_launcher = known.is_first};
+  for (int slot = 0; slot < layout_.size(); ++slot) {
     const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
-    const bool was_member = std::ranges::find(last.numbers, number) != last.numbers.end();
-    if (job_.runs(slot) && was_member) past.members.push_back(slot);
+    const bool was_in_last = std::ranges::find(last.numbers, number) != last.numbers.end();
+    if (job_.runs(slot) && was_in_last) past.members.push_back(slot);
   }
   // The nodes of these members were lost meanwhile.
   for (const int slot : past.last.workers)

@@ -46,6 +46,7 @@ class FirstElasticNode final : public ElasticNode {
   // What is known while this launcher takes the place of a lost one.
   struct TakeOver {
     std::uint32_t epoch = 0;        // the newest one that the driver knows
+    bool is_first = true;           // no other launcher has taken over before
     GroupFormed last{};             // the newest group that a node knows
     std::set<int> nodes_to_tell{};  // they are back, and have not sent their state yet
     bool nobody_is_expected = false;

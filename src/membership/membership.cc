@@ -7,6 +7,12 @@
 #include "base/format.h"
 
 namespace farandole {
+namespace {
+
+// By the first epoch after the job was continued.
+constexpr int kNumbersSkipped = 2;
+
+}  // namespace
 
 Membership::Membership(const Options& options)
     : options_(options), slots_(static_cast<std::size_t>(options.workers)) {
@@ -36,18 +42,38 @@ void Membership::worker_started(int worker, TimePoint now) {
 }
 
 void Membership::continue_from(const Past& past, TimePoint now) {
+  past_ = past;
   epoch_ = past.last;
+  epoch_.number = std::max(epoch_.number, past.newest);
   state_epoch_ = past.state_epoch;
   somebody_had_state_ = somebody_had_state_ || state_epoch_ > 0;
-  skips_number_ = true;
   resets_ = static_cast<int>(std::max<std::int64_t>(epoch_.number - 1, 0));
-  for (const int worker : past.members) slot(worker).is_member = true;
+  for (const int worker : past.members) slot(worker).was_in_last = true;
   for (Slot& slot : slots_) {
     slot.was_found = slot.runs;
-    slot.is_awaited = slot.runs && !past.knows_members;
+    slot.is_awaited = slot.runs && epoch_.number > past.last.number;
     if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
   }
+  use_members_of_last();
   failed_early_ = false;
+}
+
+// Whether the members of the newest group that is known have the newest state, although there was a
+// later group. A launcher forms no group without a member that runs, unless its host leaves. So
+// they are in all later groups of the same launcher, and groups with successive numbers come from
+// the same one. The first group of another launcher, which may lack them, was without effect if one
+// of its members was not sent the state in it.
+bool Membership::members_of_last_count() const {
+  const std::int64_t later = epoch_.number - past_->last.number;
+  const bool is_next_of_other = later == kNumbersSkipped + 1 && past_->newest <= past_->last.number;
+  return past_->has_one_launcher || later <= 1 || (is_next_of_other && has_no_steps_);
+}
+
+void Membership::use_members_of_last() {
+  if (!past_ || !members_of_last_count()) return;
+  const bool is_newest = epoch_.number == past_->last.number;
+  for (Slot& slot : slots_)
+    if (slot.was_in_last && (is_newest || !slot.is_leaving)) slot.is_member = true;
 }
 
 void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch) {
@@ -55,11 +81,14 @@ void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_e
   CHECK(slot.runs, "only a worker that runs can ask");
   if (left > epoch_.number) {  // see continue_from()
     epoch_.number = left;
+    has_no_steps_ = false;
     for (Slot& other : slots_) {
       other.is_member = false;
       other.is_awaited = other.was_found;
     }
   }
+  if (left == epoch_.number && state_epoch < left) has_no_steps_ = true;
+  use_members_of_last();
   slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
   slot.state_epoch = state_epoch;
@@ -242,7 +271,9 @@ void Membership::start_workers(Decisions& decisions, TimePoint now) {
 
 void Membership::form(Decisions& decisions, TimePoint now) {
   if (epoch_.number > 0) ++resets_;
-  const int step = std::exchange(skips_number_, false) ? 2 : 1;
+  const int step = 1 + (past_ ? kNumbersSkipped : 0);
+  past_.reset();
+  has_no_steps_ = false;
   const std::vector<int> members = next_members();
   // As long as no member has been sent the state in the new epoch, these states are equal.
   std::int64_t oldest = 0;
@@ -252,7 +283,8 @@ void Membership::form(Decisions& decisions, TimePoint now) {
   epoch_ = {.number = epoch_.number + step, .workers = by_rank(members)};
   state_epoch_ = oldest;
   has_announced_ = has_named_late_ = false;
-  for (Slot& slot : slots_) slot.is_member = slot.was_found = slot.is_awaited = false;
+  for (Slot& slot : slots_)
+    slot.is_member = slot.was_found = slot.was_in_last = slot.is_awaited = false;
   for (const int worker : epoch_.workers) {
     slot(worker).is_member = true;
     slot(worker).wants_rank = false;

@@ -78,15 +78,16 @@ class Membership {
 
   // What is known of a job that has begun already, and whose former launcher of node 0 is lost.
   struct Past {
-    Epoch last{};                  // the newest epoch
-    bool knows_members = true;     // whether `members` is complete
-    std::vector<int> members{};    // the workers that were in it and still run
+    Epoch last{};                  // the newest group whose members are known
+    std::vector<int> members{};    // those of them that still run
     std::int64_t state_epoch = 0;  // see state_epoch()
+    std::int64_t newest = 0;       // the newest epoch, if it is a later one
+    bool has_one_launcher = true;  // the lost launcher was the first one
   };
   // Continues such a job. All workers that run were started by worker_started(). Call it once,
   // before the first decision. If there was a newer epoch, rank_wanted() tells it. The next epoch
-  // skips a number, because the group with that number may have been given to some of its members
-  // only.
+  // skips two numbers. The group with the first one may have been given to some of its members
+  // only. So groups with successive numbers come from the same launcher.
   void continue_from(const Past& past, TimePoint now);
   // No more workers are started, because one has succeeded.
   void finish() { finishing_ = true; }
@@ -130,11 +131,12 @@ class Membership {
  private:
   struct Slot {
     bool runs = false;
-    bool is_closed = false;   // no worker can be started there
-    bool is_leaving = false;  // see slot_leaves()
-    bool is_member = false;   // of the current epoch
-    bool was_found = false;   // it ran when the job was continued
-    bool is_awaited = false;  // it may be a member, because the members are not known
+    bool is_closed = false;    // no worker can be started there
+    bool is_leaving = false;   // see slot_leaves()
+    bool is_member = false;    // of the current epoch
+    bool was_found = false;    // it ran when the job was continued
+    bool was_in_last = false;  // see Past; until the next epoch is formed
+    bool is_awaited = false;   // it may be a member, because the members are not known
     bool wants_rank = false;
     std::int64_t state_epoch = 0;  // as it has said when it asked
     bool has_succeeded = false;
@@ -162,6 +164,8 @@ class Membership {
     return slot.is_member && slot.state_epoch > 0 && slot.state_epoch >= state_epoch_;
   }
   bool may_have_rank_0(int worker) const;
+  bool members_of_last_count() const;
+  void use_members_of_last();
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;
   std::optional<TimePoint> notice_time() const;
@@ -182,7 +186,8 @@ class Membership {
   std::int64_t state_epoch_ = 0;
   bool somebody_had_state_ = false;
   bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
-  bool skips_number_ = false;   // see continue_from()
+  std::optional<Past> past_{};  // see continue_from(); until the next epoch is formed
+  bool has_no_steps_ = false;   // a member of the newest epoch was not sent the state in it
   bool has_announced_ = false;  // in this epoch
   bool failed_early_ = false;   // a worker has failed before the first epoch
   // The members wait for more workers since then.

@@ -416,11 +416,11 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
   EXPECT_THAT(last_.starts, ElementsAre(2, 3)) << "also where nobody has been found";
   ask(0, true);
   ask(1, true);
-  EXPECT_EQ(last_.epoch->number, 9);
+  EXPECT_EQ(last_.epoch->number, 10);
   EXPECT_THAT(formed(), ElementsAre(1, 0));
   ask(0, true);
   ask(1, true);
-  EXPECT_EQ(last_.epoch->number, 10) << "only one number is skipped";
+  EXPECT_EQ(last_.epoch->number, 11) << "only two numbers are skipped";
   ask(0, true);
   ask(1, true);
   EXPECT_THAT(last_.end, HasSubstr("the limit of 8 resets")) << "6 were before";
@@ -429,7 +429,7 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
 TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
   job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
   for (const int worker : {0, 1}) job_->worker_started(worker, now_);
-  job_->continue_from({.last = {.number = 2, .workers = {0}}, .knows_members = false}, now_);
+  job_->continue_from({.last = {.number = 1, .workers = {0}}, .newest = 2}, now_);
   job_->rank_wanted(1, 0, 0);
   decide();
   EXPECT_THAT(last_.end, IsEmpty());
@@ -442,15 +442,82 @@ TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
   job_->continue_from(
-      {.last = {.number = 3, .workers = {0, 1}}, .members = {0, 1}, .state_epoch = 3}, now_);
-  job_->rank_wanted(0, 3, 3);  // it was not in epoch 4
-  job_->rank_wanted(1, 4, 4);
+      {.last = {3, {0, 1}}, .members = {0, 1}, .state_epoch = 3, .has_one_launcher = false}, now_);
+  job_->rank_wanted(0, 3, 3);  // it was not in epoch 5
+  job_->rank_wanted(1, 5, 5);
   decide();
-  EXPECT_THAT(formed(), IsEmpty()) << "worker 2 may still be in epoch 4";
-  job_->rank_wanted(2, 4, 4);
+  EXPECT_THAT(formed(), IsEmpty()) << "worker 2 may still be in epoch 5";
+  job_->rank_wanted(2, 5, 5);
   decide();
-  EXPECT_EQ(last_.epoch->number, 6);
+  EXPECT_EQ(last_.epoch->number, 8);
   EXPECT_THAT(formed(), ElementsAre(1, 0, 2)) << "the state of epoch 3 is too old for rank 0";
+}
+
+// Two workers run that were in group 2, and worker 2, which may have joined in a later one.
+class MembershipAfterLoss : public MembershipTest {
+ protected:
+  void continue_from(std::int64_t newest, bool has_one_launcher = true) {
+    job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+    for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
+    if (is_leaving_) job_->slot_leaves(0);
+    job_->continue_from({.last = {2, {0, 1}},
+                         .members = {0, 1},
+                         .state_epoch = 1,
+                         .newest = newest,
+                         .has_one_launcher = has_one_launcher},
+                        now_);
+  }
+  // The workers leave these epochs, of which those of group 2 have got the state of epoch 1.
+  void ask_all(std::int64_t of_group_2, std::int64_t of_other) {
+    job_->rank_wanted(2, of_other, 0);
+    for (const int worker : {0, 1}) job_->rank_wanted(worker, of_group_2, 1);
+    decide();
+  }
+  bool has_lost_state() const { return last_.end.find("no worker is left") != std::string::npos; }
+
+  bool is_leaving_ = false;
+};
+
+TEST_F(MembershipAfterLoss, AGroupThatNotAllHaveHeardOfLosesNothing) {
+  continue_from(2);
+  ask_all(2, 3);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2)) << "all were in group 3, which has done no step";
+  EXPECT_EQ(last_.epoch->number, 6);
+  continue_from(3);
+  ask_all(2, 0);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2)) << "only the driver has heard of group 3";
+  continue_from(4);
+  ask_all(2, 0);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2)) << "they were in both groups";
+}
+
+TEST_F(MembershipAfterLoss, AWorkerThatLeavesMayHaveAnOldState) {
+  is_leaving_ = true;
+  continue_from(2);
+  for (const int worker : {1, 2}) end(worker);
+  job_->rank_wanted(0, 2, 1);
+  decide();
+  EXPECT_THAT(formed(), ElementsAre(0)) << "nothing is known of a newer group";
+  continue_from(3);
+  for (const int worker : {1, 2}) end(worker);
+  job_->rank_wanted(0, 2, 1);
+  decide();
+  EXPECT_TRUE(has_lost_state()) << "the others may have gone on without it";
+}
+
+TEST_F(MembershipAfterLoss, AnotherLauncherMayHaveGoneOnWithoutThem) {
+  continue_from(3, false);
+  ask_all(2, 0);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2)) << "the same launcher has formed groups 2 and 3";
+  continue_from(5, false);
+  ask_all(2, 0);
+  EXPECT_TRUE(has_lost_state()) << "group 5 may have done steps without them";
+  continue_from(2, false);
+  ask_all(2, 5);
+  EXPECT_THAT(formed(), ElementsAre(0, 1, 2)) << "a member of group 5 has got no state there";
+  continue_from(4, false);
+  ask_all(2, 5);
+  EXPECT_TRUE(has_lost_state()) << "group 4 may have done steps without them";
 }
 
 TEST_F(MembershipTest, AfterASuccessNobodyJoins) {
