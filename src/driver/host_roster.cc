@@ -17,7 +17,8 @@ std::string key_of(const HostEntry& host) { return host.user + "@" + host.name; 
 }  // namespace
 
 HostRoster::HostRoster(const std::vector<HostEntry>& first) {
-  for (const HostEntry& host : first) nodes_.push_back({.host = host, .has_joined = true});
+  for (const HostEntry& host : first)
+    nodes_.push_back({.host = host, .has_joined = true, .was_used = true});
 }
 
 HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
@@ -35,7 +36,7 @@ HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
     const auto number = is_known ? std::nullopt : number_for(host);
     if (!number) continue;
     if (*number == nodes()) nodes_.emplace_back();
-    at(*number) = {.host = host};
+    at(*number) = {.host = host, .was_used = at(*number).was_used};
     changes.added = {*number, host, tries_of(host)};
     break;
   }
@@ -43,7 +44,7 @@ HostRoster::Changes HostRoster::take(const std::vector<HostEntry>& listed) {
 }
 
 void HostRoster::joined(int node) {
-  at(node).has_joined = true;
+  at(node).has_joined = at(node).was_used = true;
   tries_.erase(key_of(at(node).host));
 }
 
@@ -57,17 +58,18 @@ int HostRoster::tries_of(const HostEntry& host) const {
   return found == tries_.end() ? 0 : found->second;
 }
 
-// A number whose launcher has ended can be used again: by a host with as many slots, or, if nobody
-// has ever joined with it, by a host that was tried less often.
+// A number whose launcher has ended can be used again if its host is not wanted any more, or has
+// not joined and was tried more often. If a host has ever joined with it, node 0 expects as many
+// slots.
 std::optional<int> HostRoster::number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
     const Node& one = nodes_[static_cast<std::size_t>(node)];
-    const bool is_free = one.has_joined ? !one.is_wanted && one.host.slots == host.slots
-                                        : !one.is_wanted || tries_of(host) < tries_of(one.host);
-    if (one.has_ended && is_free) return node;
+    const bool fits = !one.was_used || one.host.slots == host.slots;
+    const bool has_priority = !one.has_joined && tries_of(host) < tries_of(one.host);
+    if (one.has_ended && fits && (!one.is_wanted || has_priority)) return node;
   }
-  const bool all_have_joined = std::ranges::all_of(nodes_, &Node::has_joined);
-  return all_have_joined && nodes() < kNodesMax ? std::optional(nodes()) : std::nullopt;
+  const bool all_were_used = std::ranges::all_of(nodes_, &Node::was_used);
+  return all_were_used && nodes() < kNodesMax ? std::optional(nodes()) : std::nullopt;
 }
 
 }  // namespace farandole

@@ -44,7 +44,8 @@ class HostRoster {
     HostEntry host;
     bool is_wanted = true;
     bool has_ended = false;
-    bool has_joined = false;
+    bool has_joined = false;  // this host
+    bool was_used = false;    // a host has joined with this number, perhaps another one
   };
 
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }

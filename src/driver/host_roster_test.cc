@@ -101,6 +101,26 @@ TEST(HostRoster, ANumberWithWhichNobodyHasJoinedIsFreeWhenItsHostIsNotListed) {
   EXPECT_EQ(roster.take({host("a"), host("b", 4)}).added->node, 2);
 }
 
+TEST(HostRoster, ANumberKeepsItsSlotsIfTheNextHostDoesNotJoin) {
+  HostRoster roster({host("a"), host("b", 2)});
+  (void)roster.take({host("a")});
+  roster.launcher_ended(1);
+  const auto added = roster.take({host("a"), host("broken", 2)}).added;
+  EXPECT_EQ(added->node, 1);
+  roster.launcher_started(1);
+  EXPECT_EQ(roster.take({host("a"), host("broken", 2), host("c", 3)}).added->node, 2)
+      << "node 0 knows node 1, so it accepts node 2";
+  roster.launcher_started(2);
+  roster.joined(2);
+  roster.launcher_ended(1);
+  (void)roster.take({host("a"), host("c", 3)});
+  EXPECT_EQ(roster.take({host("a"), host("c", 3), host("d", 3)}).added->node, 3)
+      << "node 0 would reject node 1 with 3 slots";
+  roster.launcher_started(3);
+  roster.joined(3);
+  EXPECT_EQ(roster.take({host("a"), host("c", 3), host("d", 3), host("e", 2)}).added->node, 1);
+}
+
 TEST(HostRoster, HostsThatFailTakeTurns) {
   HostRoster roster({host("a")});
   const std::vector<HostEntry> listed{host("a"), host("x"), host("y")};
