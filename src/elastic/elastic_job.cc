@@ -1,5 +1,6 @@
 #include "elastic/elastic_job.h"
 
+#include "base/format.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {
@@ -32,12 +33,8 @@ int ElasticJob::worker_started(int slot, TimePoint now) {
   return next_number_++;
 }
 
-// If the epoch is still being formed, it cannot be formed without this worker.
 void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now) {
-  if (membership_.is_member(slot)) {
-    end_formation(store_, membership_.epoch().number, how);
-    tell_that_member_is_gone();
-  }
+  if (membership_.is_member(slot)) member_left(how);
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
   worker.runs = false;
   store_.remove(keys::rank_wanted(worker.number));
@@ -56,7 +53,9 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     const auto request = keys::RankRequest::decode(*bytes);
     if (!request.ok()) continue;  // only a program that is not ours writes it
     worker.epoch = request->left;
-    if (membership_.is_member(static_cast<int>(slot))) tell_that_member_is_gone();
+    // It may have lost the Store while the epoch was formed, so it could not say that it leaves.
+    if (membership_.is_member(static_cast<int>(slot)))
+      member_left(format_text("worker {} has left", slot));
     if (request->knows_state) membership_.had_state();
     membership_.rank_wanted(static_cast<int>(slot), request->left, request->state_epoch);
   }
@@ -67,7 +66,9 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
   return decisions;
 }
 
-void ElasticJob::tell_that_member_is_gone() {
+// If the epoch is still being formed, it cannot be formed without this member.
+void ElasticJob::member_left(const std::string& how) {
+  end_formation(store_, membership_.epoch().number, how);
   // An error means that the key exists already.
   (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::member_is_gone(), {});
 }

@@ -52,7 +52,7 @@ class ElasticJob {
 
   const Worker& worker(int slot) const { return workers_.at(static_cast<std::size_t>(slot)); }
   void give_ranks(const Epoch& epoch);
-  void tell_that_member_is_gone();
+  void member_left(const std::string& how);
 
   Membership membership_;
   StoreServer& store_;

@@ -72,6 +72,15 @@ TEST_F(ElasticJobTest, AMemberThatEndsFailsTheFormation) {
               HasSubstr("rank 1 (pid 12) was killed before all ranks"));
 }
 
+TEST_F(ElasticJobTest, AMemberThatAsksAgainFailsTheFormation) {
+  ask_all();
+  (void)job_.advance(now_);
+  ask(1, 1);
+  (void)job_.advance(now_);
+  EXPECT_EQ(store_->text_at(key(1, keys::complete(keys::kFirstEpoch))).value(),
+            "worker 1 has left before all ranks had come together in init()");
+}
+
 TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {
   ask_all();
   (void)job_.advance(now_);
