@@ -1,0 +1,162 @@
+// Elastic jobs over several nodes, simulated from seeds. Workers end and stop; launchers are
+// killed, also that of node 0; the network is cut in many shapes; nodes are slow; hosts appear,
+// vanish, come back at once, change their slots, and are replaced. The rules are checked after
+// every step, and in the end everybody must come together. A failure prints its seed and what has
+// happened.
+//
+// FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the first
+// one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "simulated_job.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kStepsMax = 12'000;
+
+unsigned number_in(const char* variable, unsigned otherwise) {
+  const char* given = std::getenv(variable);
+  return given != nullptr ? static_cast<unsigned>(std::stoul(given)) : otherwise;
+}
+
+SimulatedJob::Kind kind_of(unsigned seed) { return static_cast<SimulatedJob::Kind>(seed % 3); }
+
+// Returns whether everybody runs.
+bool run_random_job(unsigned seed, SimulatedCounts& counts, bool tells) {
+  SimulatedJob job(seed, kind_of(seed), tells);
+  // The job ends if a worker fails before the first epoch.
+  job.recover(kStepsMax);
+  job.run(600);
+  job.recover(kStepsMax);
+  EXPECT_TRUE(job.is_over() || job.everybody_runs()) << "they do not come together";
+  counts.add(job.counts());
+  return job.everybody_runs();
+}
+
+void print(const SimulatedCounts& counts) {
+  const auto line = [](int count, const char* what) { std::printf("%8d %s\n", count, what); };
+  for (int fault = 0; fault < kFaults; ++fault)
+    line(counts.faults.at(static_cast<std::size_t>(fault)), name_of(static_cast<Fault>(fault)));
+  line(counts.epochs, "groups were formed");
+  line(counts.failed_formations, "workers left a group before it was complete");
+  line(counts.calls_failed_by_cuts, "calls failed although all reached node 0");
+  line(counts.takeovers, "launchers of node 0 took over");
+  line(counts.losses_while_taking_over, "of node 0 were lost meanwhile");
+  line(counts.late_nodes, "nodes came too late for them");
+  line(counts.returns_after_rejection, "of these came to the next one");
+  line(counts.old_launchers, "launchers ran beside the next one with their number");
+  line(counts.numbers_used_again, "numbers went to another host");
+  line(counts.rejected_nodes, "nodes were rejected");
+  line(counts.ends_in_doubt, "workers had the newest state at the end, but nobody could know it");
+}
+
+void check(const SimulatedCounts& counts, int jobs) {
+  for (int fault = 0; fault < kFaults; ++fault)
+    EXPECT_GT(counts.faults.at(static_cast<std::size_t>(fault)), jobs / 20)
+        << name_of(static_cast<Fault>(fault));
+  EXPECT_GT(counts.epochs, 4 * jobs);
+  EXPECT_GT(counts.failed_formations, jobs / 2);
+  EXPECT_GT(counts.calls_failed_by_cuts, jobs / 50);
+  EXPECT_GT(counts.takeovers, jobs / 10);
+  EXPECT_GT(counts.losses_while_taking_over, jobs / 100);
+  EXPECT_GT(counts.late_nodes, jobs / 50);
+  EXPECT_GT(counts.old_launchers, jobs / 50);
+  EXPECT_GT(counts.numbers_used_again, jobs / 50);
+  EXPECT_EQ(counts.rejected_nodes, 0) << "node 0 would never accept them";
+  EXPECT_LE(counts.ends_in_doubt, jobs / 100);
+}
+
+TEST(SimulatedJobs, KeepTheRulesAndComeTogetherAgain) {
+  const unsigned first = number_in("FARANDOLE_TEST_SEED", 1);
+  const unsigned seeds = number_in("FARANDOLE_TEST_SEEDS", 2000);
+  unsigned complete = 0;
+  SimulatedCounts counts;
+  for (unsigned seed = first; seed < first + seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    complete += run_random_job(seed, counts, false) ? 1 : 0;
+    if (::testing::Test::HasFailure()) return void(run_random_job(seed, counts, true));
+  }
+  print(counts);
+  std::printf("%8u of %u jobs survived\n", complete, seeds);
+  if (seeds < 500) return;
+  EXPECT_GT(complete, seeds / 3) << "too few jobs survive to say anything";
+  check(counts, static_cast<int>(seeds));
+}
+
+// A fault, and a second one after some steps of the recovery.
+struct TwoFaults {
+  unsigned seed = 1;
+  Fault first{};
+  Fault second{};
+  int steps = 0;
+
+  // Returns how many steps the recovery has taken; −1 if a fault could not happen.
+  int run(SimulatedCounts& counts, bool tells) const {
+    SimulatedJob job(seed, kind_of(seed), tells);
+    job.recover(kStepsMax);
+    int recovery = -1;
+    if (inject(job, first)) {
+      for (int i = 0; i < steps; ++i) job.step();
+      if (inject(job, second)) recovery = job.recover(kStepsMax);
+    }
+    EXPECT_TRUE(recovery < 0 || job.is_over() || job.everybody_runs())
+        << "they do not come together";
+    counts.add(job.counts());
+    return recovery;
+  }
+  // The same without the second fault.
+  int steps_to_recover() const {
+    SimulatedJob job(seed, kind_of(seed), false);
+    job.recover(kStepsMax);
+    return inject(job, first) ? job.recover(kStepsMax) : -1;
+  }
+
+ private:
+  static bool inject(SimulatedJob& job, Fault fault) {
+    const auto happened = [&] { return job.counts().faults.at(static_cast<std::size_t>(fault)); };
+    const int before = happened();
+    job.inject(fault);
+    return happened() > before;
+  }
+};
+
+// After this first fault, a second one comes at each step of the recovery, each time another one.
+// If it cannot happen then, the next one comes.
+void run_with_second_faults(TwoFaults faults, SimulatedCounts& counts) {
+  const int steps = faults.steps_to_recover();
+  unsigned next = faults.seed;
+  int tries = 0;
+  while (faults.steps <= steps) {
+    faults.second = static_cast<Fault>(next++ % kFaults);
+    if (!SimulatedJob::has(kind_of(faults.seed), faults.second)) continue;
+    SCOPED_TRACE(std::to_string(faults.seed) + ": " + name_of(faults.first) + ", and after " +
+                 std::to_string(faults.steps) + " steps: " + name_of(faults.second));
+    const bool has_happened = faults.run(counts, false) >= 0;
+    if (::testing::Test::HasFailure()) return void(faults.run(counts, true));
+    if (!has_happened && ++tries < kFaults) continue;
+    ++faults.steps;
+    tries = 0;
+  }
+}
+
+TEST(SimulatedJobs, KeepTheRulesIfASecondFaultComesAtAnyStepOfARecovery) {
+  const unsigned jobs = number_in("FARANDOLE_TEST_SEEDS", 2000) / 300 + 1;
+  const unsigned begin = number_in("FARANDOLE_TEST_SEED", 1);
+  SimulatedCounts counts;
+  for (unsigned seed = begin; seed < begin + jobs; ++seed) {
+    for (int first = 0; first < kFaults; ++first) {
+      run_with_second_faults({.seed = seed, .first = static_cast<Fault>(first)}, counts);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  print(counts);
+}
+
+}  // namespace
+}  // namespace farandole
