@@ -60,11 +60,12 @@ Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) 
 
 // An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
-  if (options.timeline_path.empty()) return;
-  const auto job = timeline_job(parts.formation, *parts.stores.job);
-  const Status status =
-      job.ok() ? parts.timeline->start(options.timeline_path, *job, options.timeline_mark_cycles)
-               : job.status();
+  const auto continued = parts.elastic_group ? options.context->continued_timeline() : nullptr;
+  const std::string path = continued ? continued->path : options.timeline_path;
+  const bool mark_cycles = continued ? continued->mark_cycles : options.timeline_mark_cycles;
+  if (path.empty()) return;
+  const auto job = timeline_job(parts.formation, *parts.stores.job, parts.elastic_group);
+  const Status status = job.ok() ? parts.timeline->start(path, *job, mark_cycles) : job.status();
   if (status.ok() ||
       (status.code() == StatusCode::kFixCall && parts.formation.topology.local_rank > 0))
     return;
@@ -162,13 +163,17 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->context = options.context;
   if (options.elastic_worker >= 0 && !options.some_ranks_only)
     parts->epoch = options.context->epoch();
+  if (const auto job = options.context->elastic_job_name(); job && parts->epoch > 0)
+    parts->elastic_group = ElasticGroup{
+        .epoch = parts->epoch, .job = *job, .may_have_other_hosts = parts->network != nullptr};
   FARANDOLE_TRY_ASSIGN(parts->failpoint, options.context->failpoint(options.failpoint));
   FARANDOLE_TRY_ASSIGN(parts->flight_memory,
                        options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
       Timeline::Options{
           .rank = {.rank = options.topology.rank, .size = options.topology.size, .pid = ::getpid()},
-          .bytes_max = options.timeline_bytes},
+          .bytes_max = options.timeline_bytes,
+          .continued = parts->elastic_group ? options.context->continued_timeline() : nullptr},
       *parts->clock, *parts->log);
   parts->recorder =
       std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());

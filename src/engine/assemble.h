@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include "formation/host_network.h"
 #include "formation/job_stores.h"
 #include "formation/process_context.h"
+#include "formation/timeline_job.h"
 #include "rendezvous/local_store.h"
 #include "stalls/stall_warnings.h"
 #include "timeline/flight_record.h"
@@ -37,8 +39,9 @@ struct Engine::Parts {
   std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<HostNetwork> network;  // null if the job cannot be on several hosts
   Formation formation;
-  std::int64_t epoch = 0;              // of an elastic job; 0: the job is not elastic
-  std::unique_ptr<Channels> channels;  // null if all ranks are on this host
+  std::int64_t epoch = 0;                     // of an elastic job; 0: the job is not elastic
+  std::optional<ElasticGroup> elastic_group;  // for timelines
+  std::unique_ptr<Channels> channels;         // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
   // Null if a launcher of Farandole, or the engine of another rank of this host, reports stalls.
   std::unique_ptr<StallWarnings> stall_warnings;

@@ -213,8 +213,9 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
     return format_text("rank {} has no timeline", parts_->formation.topology.rank);
   };
   return catch_bad_alloc(what_failed, [&]() -> Status {
-    FARANDOLE_TRY_ASSIGN(const Timeline::Job job,
-                         timeline_job(parts_->formation, *parts_->stores.job));
+    FARANDOLE_TRY_ASSIGN(
+        const Timeline::Job job,
+        timeline_job(parts_->formation, *parts_->stores.job, parts_->elastic_group));
     return parts_->timeline->start(path, job, mark_cycles);
   });
 }

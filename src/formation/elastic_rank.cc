@@ -44,6 +44,7 @@ Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& option
   FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(*given));
   FARANDOLE_TRY(store->remove(answer));
   context.set_epoch(record.epoch);
+  context.make_continued_timeline(options.topology.rank, options);  // until now, this is the slot
   if (record.has_state) context.set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);

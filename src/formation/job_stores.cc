@@ -50,6 +50,18 @@ WaitLimit start_limit(const EngineOptions& options) {
   return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
 }
 
+// `whole_store` has no prefix.
+Status take_elastic_job_name(const EngineOptions& options, Store& whole_store) {
+  if (!is_epoch_of_elastic_job(options)) return {};
+  ProcessContext& context = *options.context;
+  const std::string unless = keys::epoch_prefix(context.epoch()) + keys::member_is_gone();
+  FARANDOLE_TRY_ASSIGN(
+      auto name, elastic_job_name(whole_store, options.topology.rank, context.elastic_job_name(),
+                                  unless, start_limit(options)));
+  context.set_elastic_job_name(std::move(name));
+  return {};
+}
+
 // `members` ranks of this host use the id.
 Result<std::shared_ptr<LocalStore>> open_store_by_id(const std::string& id, int members,
                                                      const WaitLimit& limit) {
@@ -124,6 +136,10 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   StoresAndNetwork found;
   found.stores.for_one_formation = !options.rendezvous_id.empty();
   if (options.job_store.empty()) {
+    if (is_epoch_of_elastic_job(options)) {
+      FARANDOLE_TRY_ASSIGN(const auto whole, open_whole_store(options));
+      FARANDOLE_TRY(take_elastic_job_name(options, *whole));
+    }
     FARANDOLE_TRY_ASSIGN(found.stores.local, choose_local_store(options));
     found.stores.job = found.stores.local;
     return found;
@@ -141,6 +157,7 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
   if (found.stores.job == nullptr) {
     FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
   }
+  FARANDOLE_TRY(take_elastic_job_name(options, *found.stores.job));
   FARANDOLE_TRY_ASSIGN(const std::string name, job_name(*found.stores.job));
   network.job = job_number(name, options.rendezvous_id);
   if (has_other_launcher(options))

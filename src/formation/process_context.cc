@@ -1,6 +1,7 @@
 #include "formation/process_context.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -50,6 +51,15 @@ Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
   FARANDOLE_TRY_ASSIGN(heap, SharedHeap::create(bytes));
   parts->heap = heap;
   return heap;
+}
+
+void ProcessContext::make_continued_timeline(int slot, const Knobs& knobs) {
+  auto parts = parts_.lock();
+  if (parts->continued_timeline) return;
+  const TraceText::Rank rank{
+      .rank = slot, .pid = ::getpid(), .elastic_worker = knobs.elastic_worker};
+  parts->continued_timeline = std::make_shared<Timeline::Continued>(
+      TraceText(rank), knobs.timeline_path, knobs.timeline_mark_cycles);
 }
 
 // Engines share the connection, because two clients on one socket would read each other's replies.

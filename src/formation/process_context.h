@@ -7,7 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -16,8 +18,10 @@
 #include "formation/launcher_watch.h"
 #include "network/tcp/interfaces.h"
 #include "network/tcp/tls_session.h"
+#include "rendezvous/job_name.h"
 #include "rendezvous/local_store.h"
 #include "rendezvous/remote_store.h"
+#include "timeline/timeline.h"
 #include "transport/shm/shared_heap.h"
 
 namespace farandole {
@@ -70,6 +74,18 @@ class ProcessContext {
   // Whether this process knows that somebody in the job had that state.
   bool knows_state() { return parts_.lock()->knows_state; }
   void set_knows_state() { parts_.lock()->knows_state = true; }
+  // What the members of an elastic job remember. Empty before the first group.
+  std::optional<ElasticJobName> elastic_job_name() { return parts_.lock()->elastic_job_name; }
+  void set_elastic_job_name(ElasticJobName name) {
+    parts_.lock()->elastic_job_name = std::move(name);
+  }
+  // What the timelines of this worker of an elastic job share; null before
+  // make_continued_timeline().
+  std::shared_ptr<Timeline::Continued> continued_timeline() {
+    return parts_.lock()->continued_timeline;
+  }
+  // Makes it, with the timeline of the knobs, if it does not exist yet.
+  void make_continued_timeline(int slot, const Knobs& knobs);
   // Keeps the connection to the job's Store, also while there is no engine.
   void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
   std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
@@ -104,6 +120,8 @@ class ProcessContext {
     std::shared_ptr<LauncherWatch> launcher_watch;  // shared with callers of announced_end()
     std::int64_t state_epoch = 0;
     bool knows_state = false;
+    std::optional<ElasticJobName> elastic_job_name;
+    std::shared_ptr<Timeline::Continued> continued_timeline;  // also owned by timelines
     std::string failpoint_text;
     std::shared_ptr<Failpoint> failpoint;  // also owned by engines
   };

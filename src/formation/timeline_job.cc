@@ -25,14 +25,23 @@ Result<TimePoint> timeline_zero(Store& store) {
 
 }  // namespace
 
-Result<Timeline::Job> timeline_job(const Formation& formation, Store& store) {
-  FARANDOLE_TRY_ASSIGN(std::string name, job_name(store));
-  Timeline::Job job{.name = std::move(name), .engine_number = formation.epoch};
-  if (formation.hosts() == 1) return job;
+Result<Timeline::Job> timeline_job(const Formation& formation, Store& store,
+                                   const std::optional<ElasticGroup>& elastic) {
+  Timeline::Job job{.engine_number = formation.epoch};
+  if (elastic) {
+    const RankTopology& topology = formation.topology;
+    job.name = elastic->job.name;
+    job.group = {.epoch = elastic->epoch, .rank = topology.rank, .size = topology.size};
+    if (!elastic->may_have_other_hosts) return job;
+    job.zero = elastic->job.zero;
+  } else {
+    FARANDOLE_TRY_ASSIGN(job.name, job_name(store));
+    if (formation.hosts() == 1) return job;
+    FARANDOLE_TRY_ASSIGN(job.zero, timeline_zero(store));
+  }
   FARANDOLE_TRY_ASSIGN(const ClockOffset clock, measure_clock_offset(store));
   job.clock_offset = clock.offset;
   job.clock_error = clock.error;
-  FARANDOLE_TRY_ASSIGN(job.zero, timeline_zero(store));
   return job;
 }
 

@@ -8,7 +8,6 @@
 #include "base/process_end.h"
 #include "diagnosis/failure_box.h"
 #include "launcher/agent_loop.h"
-#include "rendezvous/keys.h"
 #include "workers/process_tree.h"
 
 namespace farandole {
@@ -114,7 +113,7 @@ void Agent::collect_timelines() {
   const NodeLink& link = nodes_->link();
   // Otherwise, ranks of other nodes may still write to their files.
   if (!link.outcome()) return timelines_->skip("not all nodes have ended");
-  timelines_->begin(store_->text_at(keys::job_name()).value_or(""), now());
+  timelines_->begin(trace_head_of_job(*store_, now()), now());
   while (!timelines_->is_over() && nodes_failure_.ok() && requests_.may_wait()) {
     wait_with_nodes(timelines_->deadline());
     timelines_->time_passed(now());

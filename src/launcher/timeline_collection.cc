@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "base/visible_text.h"
 #include "nodes/roll_call.h"
+#include "rendezvous/keys.h"
 #include "timeline/trace_text.h"
 
 namespace farandole {
@@ -44,18 +45,31 @@ bool are_lines_of(std::string_view text, const TraceReader::Ranks& ranks) {
 
 }  // namespace
 
+TraceHead trace_head_of_job(const StoreServer& store, TimePoint now) {
+  TraceHead head{.job = store.text_at(keys::job_name()).value_or(""), .zero = now};
+  if (const auto zero_ns = store.number_at(keys::timeline_zero()))
+    head.zero = TimePoint(std::chrono::nanoseconds(*zero_ns));
+  const auto zero_since_1970 =
+      std::chrono::system_clock::now().time_since_epoch() - (now - head.zero);
+  head.epoch_us = zero_since_1970 / std::chrono::microseconds(1);
+  return head;
+}
+
 TimelineCollection::TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target,
                                        Show show)
     : layout_(layout), link_(link), target_(std::move(target)), show_(std::move(show)) {}
 
-void TimelineCollection::begin(const std::string& job, TimePoint now) {
+void TimelineCollection::begin(const TraceHead& job, TimePoint now) {
   begun_ = last_progress_ = now;
   if (layout_.node == 0) {
     std::string first_event;
-    if (target_.path.empty() || job.empty()) {
+    if (target_.path.empty()) {
       // There is nothing to collect.
+    } else if (job.job.empty()) {
+      // Without workers, this launcher may have taken the place of a lost one.
+      if (layout_.local_size() == 0) skip("no group was formed since this launcher has started");
     } else if (const Status opened = open_own_file(job, first_event); opened.ok()) {
-      ask(job, first_event);
+      ask(job.job, first_event);
     } else {
       skip(opened.message() +
            "; if the program changes its working directory, give --timeline an absolute path");
@@ -70,9 +84,12 @@ void TimelineCollection::skip(const std::string& why) const {
   show_("the timelines of the other nodes stay in their own files: " + why);
 }
 
-Status TimelineCollection::open_own_file(const std::string& job, std::string& first_event) {
-  FARANDOLE_TRY_ASSIGN(file_, TraceFile::open_existing(target_.path, job));
-  FARANDOLE_TRY_ASSIGN(const TraceReader reader, TraceReader::open(target_.path, job, {}));
+Status TimelineCollection::open_own_file(const TraceHead& job, std::string& first_event) {
+  // Without workers, node 0 has a file only if it shares one with another node.
+  FARANDOLE_TRY_ASSIGN(file_, layout_.local_size() == 0
+                                  ? TraceFile::open(target_.path, job)
+                                  : TraceFile::open_existing(target_.path, job.job));
+  FARANDOLE_TRY_ASSIGN(const TraceReader reader, TraceReader::open(target_.path, job.job, {}));
   first_event = reader.first_event();
   return {};
 }

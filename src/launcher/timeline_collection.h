@@ -15,10 +15,16 @@
 #include "base/clock.h"
 #include "nodes/node_layout.h"
 #include "nodes/node_link.h"
+#include "rendezvous/store_server.h"
 #include "timeline/trace_file.h"
 #include "timeline/trace_reader.h"
+#include "timeline/trace_text.h"
 
 namespace farandole {
+
+// Returns the head of the files in which the ranks of the job write their timelines. Its name is
+// empty if no rank has called init().
+TraceHead trace_head_of_job(const StoreServer& store, TimePoint now);
 
 // Only one thread may use it. No function waits for another process.
 class TimelineCollection {
@@ -36,9 +42,9 @@ class TimelineCollection {
   // The job has got a new node.
   void nodes_changed(const NodeLayout& layout) { layout_ = layout; }
 
-  // Call it when all nodes have ended. `job` is the name of the job, which only node 0 must know;
-  // empty if no rank has called init().
-  void begin(const std::string& job, TimePoint now);
+  // Call it when all nodes have ended. `job` is the head of the job's files, which only node 0 must
+  // know.
+  void begin(const TraceHead& job, TimePoint now);
   // Instead of begin(): warns the user of node 0 that nothing is collected.
   void skip(const std::string& why) const;
   // Handles a question of node 0, or an answer to a question of ours.
@@ -59,7 +65,7 @@ class TimelineCollection {
     std::string rest{};  // the beginning of a line whose end has not come yet
   };
 
-  Status open_own_file(const std::string& job, std::string& first_event);
+  Status open_own_file(const TraceHead& job, std::string& first_event);
   void ask(const std::string& job, const std::string& first_event);
   void keep(const TimelinePiece& piece);
   // Returns why the text cannot be added; empty if it was.

@@ -102,11 +102,11 @@ TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, path(2));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_FALSE(zero.collection.is_over());
   carry(zero, {&one, &two});
   for (Node* node : {&zero, &one, &two}) {
-    node->collection.begin("", kJobStart);
+    node->collection.begin({}, kJobStart);
     EXPECT_TRUE(node->collection.is_over());
     EXPECT_THAT(node->lines, IsEmpty());
   }
@@ -123,7 +123,7 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_GE(carry(zero, {&one, &two}), 1 + static_cast<int>(lines.size() / 60'000));
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0), 2, 1), lines);
@@ -132,7 +132,7 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
 TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
   write(path(1), trace_line_of(2, std::string(200'000, 'z')));
   Node one(1, path(1));
-  one.collection.begin("", kJobStart);
+  one.collection.begin({}, kJobStart);
   EXPECT_THAT(one.link.told, IsEmpty());
   one.collection.handle(TimelineWanted{2, "job", "{}"}, kJobStart);
   EXPECT_THAT(one.link.told, SizeIs(2));
@@ -153,7 +153,7 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node zero(0, path(0));
   Node one(1, path(0));
   Node two(2, path(1));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   carry(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0)),
@@ -164,7 +164,7 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node first(0, folder_ + "/a");
   Node second(1, folder_ + "/b");
   Node third(2, folder_ + "/b");
-  first.collection.begin("job", kJobStart);
+  first.collection.begin({.job = "job"}, kJobStart);
   carry(first, {&second, &third});
   EXPECT_EQ(read(folder_ + "/a"),
             trace_line_of(0) + trace_line_of(2) + trace_line_of(3) + trace_line_of(3, "y"));
@@ -172,9 +172,9 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
 
 TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
   Node without_path(0, "");
-  without_path.collection.begin("job", kJobStart);
+  without_path.collection.begin({.job = "job"}, kJobStart);
   Node without_job(0, path(0));
-  without_job.collection.begin("", kJobStart);
+  without_job.collection.begin({}, kJobStart);
   for (Node* node : {&without_path, &without_job}) {
     EXPECT_TRUE(node->collection.is_over());
     EXPECT_THAT(node->link.told, ElementsAre(std::pair(-1, NodeMessage(TimelineWanted{}))));
@@ -182,9 +182,31 @@ TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
   }
 }
 
+// Node 0 of an elastic job with a driver.
+TEST_F(TimelineCollectionTest, NodeZeroWithoutWorkersMakesTheFile) {
+  write(path(1), trace_line_of(0));
+  NodeLinkInTest link;
+  const NodeLayout layout{.node = 0, .workers = {0, 1}};
+  std::vector<std::string> lines;
+  const auto show = [&](const std::string& line) { lines.push_back(line); };
+  TimelineCollection zero(layout, link, {path(0), 1 << 20}, show);
+  zero.begin({.job = "job"}, kJobStart);
+  EXPECT_FALSE(zero.is_over());
+  zero.handle(TimelinePiece{.node = 1, .text = trace_line_of(0)}, kJobStart);
+  zero.handle(TimelineEnd{.node = 1, .why = ""}, kJobStart);
+  EXPECT_TRUE(zero.is_over());
+  EXPECT_EQ(read(path(0)), trace_line_of(0));
+  EXPECT_THAT(lines, IsEmpty());
+  TimelineCollection of_new_launcher(layout, link, {path(2), 1 << 20}, show);
+  of_new_launcher.begin({}, kJobStart);
+  EXPECT_TRUE(of_new_launcher.is_over());
+  EXPECT_THAT(lines, ElementsAre("the timelines of the other nodes stay in their own files: no "
+                                 "group was formed since this launcher has started"));
+}
+
 TEST_F(TimelineCollectionTest, NodeZeroSaysThatItsOwnFileIsMissing) {
   Node zero(0, path(0));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
               ElementsAre("the timelines of the other nodes stay in their own files: the timeline "
@@ -201,7 +223,7 @@ TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");  // it has no timeline
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   carry(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines, ElementsAre("the timeline `" + path(0) +
@@ -212,7 +234,7 @@ TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
 TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_EQ(zero.collection.deadline(), kJobStart + seconds(5));
   zero.collection.time_passed(kJobStart + seconds(5));
   EXPECT_THAT(zero.lines,
@@ -234,7 +256,7 @@ TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
 
 TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
   Node silent(1, path(1));
-  silent.collection.begin("", kJobStart);
+  silent.collection.begin({}, kJobStart);
   EXPECT_EQ(silent.collection.deadline(), kJobStart + seconds(30));
   silent.collection.time_passed(kJobStart + seconds(29));
   EXPECT_FALSE(silent.collection.is_over());
@@ -242,14 +264,14 @@ TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
   EXPECT_TRUE(silent.collection.is_over());
   Node lost(1, path(1));
   lost.link.gone = {0};
-  lost.collection.begin("", kJobStart);
+  lost.collection.begin({}, kJobStart);
   EXPECT_TRUE(lost.collection.is_over());
 }
 
 TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   zero.collection.give_up("SIGINT has ended the collection");
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines,
@@ -260,7 +282,7 @@ TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
 TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   const Descriptor other(::open(path(0).c_str(), O_RDWR | O_CLOEXEC));
   struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
   ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
@@ -277,7 +299,7 @@ TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
   constexpr std::size_t kBytesMax = 100'000;
   write(path(0), trace_line_of(0));
   Node zero(0, path(0), kBytesMax);
-  zero.collection.begin("job", kJobStart);
+  zero.collection.begin({.job = "job"}, kJobStart);
   std::string lines;
   while (lines.size() < 50'000) lines += trace_line_of(2);
   for (int i = 0; i < 100; ++i) zero.collection.handle(TimelinePiece{1, lines}, kJobStart);
@@ -295,7 +317,7 @@ TEST_F(TimelineCollectionTest, TextsOfOtherRanksAndOtherTextsAreNotWritten) {
        {trace_line_of(0), trace_line_of(2) + trace_line_of(3), std::string("nonsense\n"),
         std::string("\n"), std::string(300'000, 'z'), "]\n" + trace_line_of(2)}) {
     Node zero(0, path(0));
-    zero.collection.begin("job", kJobStart);
+    zero.collection.begin({.job = "job"}, kJobStart);
     zero.collection.handle(TimelinePiece{1, text}, kJobStart);
     zero.collection.handle(TimelinePiece{1, trace_line_of(2)}, kJobStart);
     zero.collection.handle(TimelinePiece{9, trace_line_of(2)}, kJobStart);

@@ -63,8 +63,9 @@ inline std::string member(std::int64_t epoch, int rank) {
 inline std::string others_have_left() { return "others_have_left"; }
 // A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// A number: when the first timeline of a job on several hosts was started, in nanoseconds of the
-// clock of the host that keeps the Store.
+// A number: the time from which the timelines count, in nanoseconds of the clock of the host that
+// keeps the Store. In an elastic job, it is the time of the first group; in another job on several
+// hosts, it is the time when the first timeline was started.
 inline std::string timeline_zero() { return "timeline_zero"; }
 // What a rank does, for warnings about stalls: a number that grows with each report (u64), and a
 // worker report (diagnosis/worker_report.h).

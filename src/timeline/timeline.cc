@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -29,8 +30,19 @@ std::int64_t microseconds_since_1970(Duration age) {
 
 }  // namespace
 
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
+}
+
 Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)
-    : options_(options), clock_(clock), log_(log), text_(options.rank) {}
+    : options_(options),
+      clock_(clock),
+      log_(log),
+      continued_(options.continued ? options.continued
+                                   : std::make_shared<Continued>(TraceText(options.rank))),
+      text_(continued_->text) {}
 
 Timeline::~Timeline() { close(); }
 
@@ -56,6 +68,7 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
               (options_.bytes_max - used_bytes) / static_cast<std::size_t>(options_.rank.size),
               job.engine_number, mark_cycles);
   if (job.clock_error > Duration()) text_.add_clock_error(job.clock_error);
+  if (job.group) text_.add_group(*job.group, clock_.now());
   {
     auto pending = pending_.lock();
     pending->events = std::move(events);
@@ -70,12 +83,15 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
         "container",
         error.what()));
   }
+  continued_->path = absolute_path(path);
+  continued_->mark_cycles = mark_cycles;
   on_ = true;
   return {};
 }
 
 void Timeline::stop() {
   const auto control = control_.lock();
+  continued_->path.clear();
   stop_writer();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -20,19 +21,29 @@ namespace farandole {
 
 class Timeline {
  public:
+  // What the timelines of one process share if it is a member of several groups of an elastic job,
+  // one after another. So each tensor has one track, and the timeline of the next group continues
+  // that of the last one.
+  struct Continued {
+    TraceText text;
+    std::string path{};  // of the timeline that is on, absolute once it was on; empty: none
+    bool mark_cycles = false;
+  };
   struct Options {
     TraceText::Rank rank;
     std::size_t bytes_max = 0;  // size limit of the whole file; each rank gets an equal share
+    std::shared_ptr<Continued> continued{};  // null: the job is not elastic
   };
   struct Job {
-    std::string name;                // see TraceHead
+    std::string name{};              // see TraceHead
     std::int64_t engine_number = 1;  // 1 for the first engine of this process, 2 for the second, …
     // If the job has several hosts, the times in its files are those of the clock of one host,
     // counted from `zero` on that clock. That clock shows the time of our clock plus clock_offset,
     // with an error of at most clock_error.
     Duration clock_offset{};
     Duration clock_error{};
-    std::optional<TimePoint> zero{};  // empty: now
+    std::optional<TimePoint> zero{};          // empty: now
+    std::optional<TraceText::Group> group{};  // of an elastic job
   };
   // All references must outlive this object.
   Timeline(const Options& options, const Clock& clock, const Log& log);
@@ -100,11 +111,15 @@ class Timeline {
   std::thread writer_;        // only the holder of control_ uses it
   // Only the writing thread uses these while it exists; otherwise only the holder of control_.
   std::optional<TraceFile> file_;
-  TraceText text_;
+  const std::shared_ptr<Continued> continued_;
+  TraceText& text_;  // that of continued_
   TraceBuffer collected_events_{0};
 
   Guarded<Pending> pending_;
   std::atomic<bool> on_ = false;
 };
+
+// Returns the path that means the same in every working directory.
+std::string absolute_path(const std::string& path);
 
 }  // namespace farandole

@@ -139,6 +139,27 @@ TEST_F(TimelineTest, CanContinueInAnotherOrTheSameFile) {
   EXPECT_TRUE(content(path("b")).ends_with(kTraceEnd));
 }
 
+TEST_F(TimelineTest, ContinuesInTheNextGroupOfAnElasticJob) {
+  const auto continued = std::make_shared<Timeline::Continued>(
+      TraceText({.rank = 3, .pid = 103, .elastic_worker = 3}));
+  Timeline::Options options{.rank = {}, .bytes_max = 64 << 20, .continued = continued};
+  for (const std::int64_t epoch : {1, 2}) {
+    Timeline timeline(options, clock_, log_);
+    const std::string name = epoch == 1 ? path() : continued->path;
+    Timeline::Job job = job_;
+    job.group = {.epoch = epoch, .rank = 0, .size = 1};
+    ASSERT_TRUE(timeline.start(name, job, epoch == 1).ok());
+    EXPECT_TRUE(continued->path == path() && continued->mark_cycles == (epoch == 1));
+    record_call(timeline, 1, "a");
+    if (epoch == 2) timeline.stop();
+  }
+  EXPECT_EQ(continued->path, "") << "stop() also ends the timeline for later groups";
+  const std::string text = content(path());
+  EXPECT_EQ(count(text, R"("name":"GROUP")"), 2);
+  EXPECT_EQ(count(text, R"("args":{"epoch":2,"rank":0,"size":1,"pid":103})"), 1);
+  EXPECT_EQ(count(text, R"("name":"ALLREDUCE")"), 2);
+}
+
 TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
   constexpr std::size_t kBytes = 100'000;
   Timeline one(options(0, 2, kBytes), clock_, log_);

@@ -21,6 +21,9 @@ constexpr std::string_view kHeadEnd = "}},\n";
 // More tracks than one engine can have, so that the engines of a process give their tracks
 // different numbers.
 constexpr std::int64_t kTracksPerEngine = 1 << 20;
+// The same for the workers of an elastic job. More than kTraceTracksMax and all calls in flight.
+// Perfetto reads the numbers of threads as 32 bits.
+constexpr std::int64_t kTracksPerWorker = 1 << 16;
 
 // Escapes a text for use inside the quotes of a JSON string.
 std::string json_escaped(std::string_view text) {
@@ -119,8 +122,11 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   left_out_calls_ = 0;
   open_calls_.clear();
   for (Track& track : shared_tracks_) track.busy = false;
+  // A slot of an elastic job has several processes, one after another.
   write_metadata("process_name", rank_.rank,
-                 format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
+                 rank_.elastic_worker >= 0
+                     ? format_text(R"_("name":"worker {}")_", rank_.rank)
+                     : format_text(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
   write_metadata("process_sort_index", rank_.rank, format_text(R"("sort_index":{})", rank_.rank));
 }
 
@@ -128,6 +134,12 @@ void TraceText::add_clock_error(Duration error) {
   write_metadata(
       "process_labels", rank_.rank,
       format_text(R"("labels":"clock ± {} µs")", error / std::chrono::microseconds(1) + 1));
+}
+
+void TraceText::add_group(const Group& group, TimePoint now) {
+  write_instant(now, "GROUP",
+                format_text(R"("epoch":{},"rank":{},"size":{},"pid":{})", group.epoch, group.rank,
+                            group.size, rank_.pid));
 }
 
 void TraceText::add(const TraceEvent& event) {
@@ -228,6 +240,8 @@ TraceText::Track& TraceText::acquire_shared_track() {
 // identify threads by their number alone, and show a thread with the number of its process as the
 // main thread.
 std::int64_t TraceText::thread_of(const Track& track) const {
+  if (rank_.elastic_worker >= 0)
+    return (rank_.elastic_worker + 1) * kTracksPerWorker + track.number;
   return rank_.rank + rank_.size * (track.number + (engine_number_ - 1) * kTracksPerEngine);
 }
 

@@ -55,9 +55,16 @@ inline constexpr std::size_t kTraceTracksMax = 4096;
 class TraceText {
  public:
   struct Rank {
-    int rank = 0;
+    int rank = 0;  // in an elastic job: the worker's slot, because its rank changes
     int size = 1;
     std::int64_t pid = 0;
+    int elastic_worker = -1;  // in an elastic job: the number of the worker, which no other one has
+  };
+  // The group that an elastic job has formed.
+  struct Group {
+    std::int64_t epoch = 0;
+    int rank = 0;
+    int size = 1;
   };
   explicit TraceText(const Rank& rank) : rank_(rank) {}
 
@@ -70,6 +77,8 @@ class TraceText {
   // Writes the largest error that the comparison of this host's clock with the file's clock may
   // have. Call it after begin().
   void add_clock_error(Duration error);
+  // Marks that the worker is now a member of this group. Call it after begin().
+  void add_group(const Group& group, TimePoint now);
   // Adds an event. Drops the event if the beginning of its call is missing.
   void add(const TraceEvent& event);
   // Writes that, since this time, the events of `calls` calls are missing. Ends all open calls.

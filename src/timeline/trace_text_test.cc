@@ -240,6 +240,35 @@ TEST_F(TraceTextTest, AnotherEngineHasThreadsOfItsOwn) {
   EXPECT_EQ(count(trace_call(1, "a", 1), format_text("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
 }
 
+// Worker 7 of an elastic job, in slot 2, which has had another process before.
+TEST_F(TraceTextTest, WorkersOfAnElasticJobKeepTheirNamesAndTracks) {
+  TraceText worker({.rank = 2, .pid = 712, .elastic_worker = 7});
+  const std::string begin =
+      R"({"ph":"M","pid":2,"tid":2,"name":"process_name","args":{"name":"worker 2"}},
+{"ph":"M","pid":2,"tid":2,"name":"process_sort_index","args":{"sort_index":2}},
+)";
+  worker.begin(at(0), 1 << 20, 1);
+  worker.add_group({.epoch = 3, .rank = 1, .size = 2}, at(1000));
+  EXPECT_EQ(worker.take(), begin +
+                               R"({"ph":"i","ts":1.000,"pid":2,"tid":2,"name":"GROUP","s":"p",)" +
+                               R"("args":{"epoch":3,"rank":1,"size":2,"pid":712}},
+)");
+  worker.add(submitted(1, "a", 2000));
+  worker.end(at(3000));
+  EXPECT_EQ(count(worker.take(), R"("tid":524289)"), 3);
+  worker.begin(at(0), 1 << 20, 1);
+  worker.take();
+  worker.add(submitted(1, "b", 4000));
+  worker.add(submitted(2, "a", 5000));
+  const std::string lines = worker.take();
+  EXPECT_EQ(count(lines, R"("tid":524290)"), 2);
+  EXPECT_EQ(count(lines, R"("tid":524289)"), 2) << "the same track as in the last group";
+  TraceText next({.rank = 2, .pid = 713, .elastic_worker = 8});
+  next.begin(at(0), 1 << 20, 1);
+  next.add(submitted(1, "c", 6000));
+  EXPECT_EQ(count(next.take(), R"("tid":589825)"), 2);
+}
+
 TEST_F(TraceTextTest, EveryLineOfAnEventNamesItsRank) {
   text_.begin(at(0), 1 << 20, 1, true);
   text_.add_clock_error(at(2) - at(1));

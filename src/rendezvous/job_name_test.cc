@@ -1,0 +1,60 @@
+#include "rendezvous/job_name.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "rendezvous/keys.h"
+#include "rendezvous/limits_in_test.h"
+#include "rendezvous/memory_store.h"
+
+namespace farandole {
+namespace {
+
+WaitLimit without_wait() { return {TimePoint{}, kNotInterrupted}; }
+WaitLimit long_enough() {
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(1), kNotInterrupted};
+}
+
+TEST(JobName, TheFirstRankChoosesIt) {
+  MemoryStore store;
+  const auto name = job_name(store);
+  ASSERT_TRUE(name.ok());
+  EXPECT_EQ(job_name(store).value(), name.value());
+}
+
+TEST(JobName, OtherRanksOfAnElasticJobWaitForRank0) {
+  MemoryStore store;
+  EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", without_wait()).status().code(),
+            StatusCode::kRetry);
+  Result<ElasticJobName> of_rank_1 = Status::stop("no answer");
+  std::thread rank_1([&] { of_rank_1 = elastic_job_name(store, 1, {}, "gone", long_enough()); });
+  const auto of_rank_0 = elastic_job_name(store, 0, {}, "gone", long_enough());
+  rank_1.join();
+  ASSERT_TRUE(of_rank_0.ok() && of_rank_1.ok());
+  EXPECT_EQ(of_rank_1->name, of_rank_0->name);
+  EXPECT_EQ(of_rank_1->zero, of_rank_0->zero);
+  EXPECT_EQ(job_name(store).value(), of_rank_0->name) << "the launcher finds it there, too";
+}
+
+// A launcher with an empty Store has taken the place of a lost one. Rank 1 is new.
+TEST(JobName, ANewStoreGetsTheNameOfTheElasticJob) {
+  MemoryStore store;
+  const ElasticJobName remembered{.name = "12.34", .zero = TimePoint(std::chrono::seconds(5))};
+  ASSERT_TRUE(elastic_job_name(store, 0, remembered, "gone", without_wait()).ok());
+  const auto of_rank_1 = elastic_job_name(store, 1, {}, "gone", without_wait());
+  ASSERT_TRUE(of_rank_1.ok());
+  EXPECT_EQ(of_rank_1->name, "12.34");
+  EXPECT_EQ(of_rank_1->zero, TimePoint(std::chrono::seconds(5)));
+}
+
+TEST(JobName, NobodyWaitsForALostRank0) {
+  MemoryStore store;
+  ASSERT_EQ(store.set("gone", {}), Status());
+  EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", long_enough()).status(),
+            Status::rebuild_group("a member of the group is gone, so the group is formed again"));
+}
+
+}  // namespace
+}  // namespace farandole

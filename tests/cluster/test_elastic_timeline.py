@@ -1,0 +1,190 @@
+"""The timeline of an elastic job: one file has the calls of all workers in all groups."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driven import SshHosts, kill, made_ssh_hosts
+from launched import HANG_SECONDS, Launched, run
+from launched import kill as kill_worker
+from test_elastic import FAST, WORKER, elastic
+from test_elastic_hosts import FLAGS, NEW_WORKERS_FROM_3, first_launcher, read_start
+from trace_file import Trace, read_trace
+
+STEP = "allreduce.step"
+# Of one group: the rank of each worker, by slot.
+Ranks = dict[int, int]
+
+
+def groups_of(trace: Trace) -> dict[int, Ranks]:
+    """Return the groups that the marks of a trace show, by epoch, and check the sizes."""
+    found: dict[int, Ranks] = defaultdict(dict)
+    sizes = defaultdict(set)
+    for mark in trace.notices:
+        assert mark["name"] == "GROUP", mark
+        epoch = mark["args"]["epoch"]
+        assert mark["pid"] not in found[epoch], "two marks for one group"
+        found[epoch][mark["pid"]] = mark["args"]["rank"]
+        sizes[epoch].add(mark["args"]["size"])
+    for epoch, ranks in found.items():
+        assert sizes[epoch] == {len(ranks)}, (epoch, ranks)
+        assert sorted(ranks.values()) == list(range(len(ranks)))
+    return dict(found)
+
+
+def calls_by_group(path: Path, slot: int) -> dict[int, int]:
+    """Return how many steps a slot has begun in each group, in the order of the file."""
+    calls: dict[int, int] = defaultdict(int)
+    epoch, threads = 0, set()
+    for event in json.loads(path.read_text()):
+        if event["pid"] != slot:
+            continue
+        if event.get("name") == "GROUP":
+            epoch = event["args"]["epoch"]
+        if event.get("name") == "thread_name" and event["args"]["name"] == STEP:
+            threads.add(event["tid"])
+        if event.get("name") == "ALLREDUCE" and event["tid"] in threads:
+            calls[epoch] += 1
+    return dict(calls)
+
+
+def check_three_groups(path: Path, workers: int, lost: int) -> None:
+    trace = read_trace(path)
+    assert trace.ranks == {slot: f"worker {slot}" for slot in range(workers)}
+    first, second, third = (ranks for _, ranks in sorted(groups_of(trace).items()))
+    assert set(first) == set(third) == set(range(workers))
+    assert set(second) == set(range(workers)) - {lost}
+    epochs = sorted(groups_of(trace))
+    for slot in range(workers):
+        calls = calls_by_group(path, slot)
+        assert sorted(calls) == [e for e in epochs if slot in groups_of(trace)[e]], calls
+        assert min(calls.values()) > 0
+
+
+def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
+    """Wait until the file has calls of this slot in so many groups. A killed worker loses its last
+    events."""
+    deadline = time.monotonic() + HANG_SECONDS / 2
+    while True:
+        # A write may be under way, or the file may not exist yet.
+        with contextlib.suppress(OSError, ValueError):
+            if len(calls_by_group(path, slot)) >= groups:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_one_file_has_all_groups(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("of yesterday")
+    flags = (*FAST, "--timeline", str(path))
+    with Launched(*elastic(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
+        wait_until_traced(path, 2)
+        kill_worker(job, 2)
+        assert job.end() == 0, job.errors
+    check_three_groups(path, 3, 2)
+
+
+def test_hosts_that_share_their_files_have_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    words = ("-H", "127.0.0.1:1,127.0.0.2:1", "--timeline", str(path), *FLAGS)
+    words = (*words, sys.executable, *WORKER)
+    with Launched("run", *words, environment={"NEW_WORKERS_FROM": "2"}) as job:
+        wait_until_traced(path, 1)
+        kill_worker(job, 1)
+        assert job.end() == 0, job.errors
+    check_three_groups(path, 2, 1)
+    assert "timeline" not in job.errors
+
+
+STARTS_AND_STOPS = """
+import os, signal, torch, farandole.torch as hvd
+hvd.init()
+os.chdir({folder!r})
+if int(os.environ["FARANDOLE_ELASTIC_WORKER"]) < 3:
+    hvd.start_timeline("trace.json")
+os.chdir("/")
+state = hvd.elastic.TorchState(kills=0, steps=0)
+@hvd.elastic.run
+def train(state):
+    while state.steps < 10:
+        hvd.allreduce(torch.ones(1), name="step")
+        state.steps += hvd.size() == 2
+        kills = state.steps == 10 and state.kills < 2
+        if kills:
+            state.kills, state.steps = state.kills + 1, 0
+            if state.kills == 2:
+                hvd.stop_timeline()
+        state.commit()
+        if kills and hvd.rank() == 1:
+            if state.kills == 1:
+                hvd.stop_timeline()  # writes the events
+            os.kill(os.getpid(), signal.SIGKILL)
+train(state)
+"""
+
+
+def test_a_timeline_that_the_program_starts_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    job = run(*elastic(2, "-c", STARTS_AND_STOPS.format(folder=str(tmp_path))))
+    assert job.process.returncode == 0, job.errors
+    trace = read_trace(path)
+    groups = groups_of(trace)
+    assert [set(ranks) for ranks in groups.values()] == [{0, 1}, {0}, {0, 1}], trace.notices
+    assert set(calls_by_group(path, 0)) == set(groups)
+
+
+@pytest.fixture(scope="module")
+def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with made_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as made:
+        yield made
+
+
+def clock_error(path: Path) -> float:
+    """Return the largest error that the file mentions, in microseconds."""
+    return max(float(found) for found in re.findall(r"clock ± (\d+) µs", path.read_text()))
+
+
+def test_node_0_without_workers_gets_the_events_of_all_hosts(
+    ssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    path = folder / "trace.json"
+    words = ("-H", "host1:1,host2:1", "--timeline", str(path), *FLAGS, *(sys.executable, *WORKER))
+    environment = {"NEW_WORKERS_FROM": "2"}
+    with (
+        ssh_hosts.hidden(1, folder),
+        ssh_hosts.hidden(2, folder),
+        ssh_hosts.start(*words, environment=environment) as job,
+    ):
+        read_start(job, 2)
+        # The next launcher of node 0 begins with an empty Store.
+        kill(first_launcher(ssh_hosts, "agent"))
+        job.read_until("of 2 at batch", times=4)
+        for node in (1, 2):
+            wait_until_traced(ssh_hosts.seen_on(node, path), node - 1, groups=2)
+        assert not path.exists()
+        kill_worker(job, 1)
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert "timeline" not in job.errors
+    trace = read_trace(path)
+    groups = groups_of(trace)
+    assert len(groups) >= 4
+    assert [set(ranks) for ranks in groups.values()].count({0, 1}) >= 3
+    for slot in (0, 1):
+        assert set(calls_by_group(path, slot)) == {e for e in groups if slot in groups[e]}
+    # The times of both hosts count on one clock: no call ends before the other rank has begun it.
+    for number in range(10):
+        calls = [trace.slices[slot, STEP][2 * number : 2 * number + 2] for slot in (0, 1)]
+        last_begin = max(negotiate.begin for negotiate, _ in calls)
+        assert last_begin <= min(call.end for _, call in calls) + 2 * clock_error(path), calls
