@@ -155,8 +155,7 @@ void FirstElasticNode::take_over(TimePoint now) {
   }
   // The nodes of these members were lost meanwhile.
   for (const int slot : past.last.workers)
-    if (past.knows_members && std::ranges::find(past.members, slot) == past.members.end())
-      tell_loss(past.last, slot);
+    if (std::ranges::find(past.members, slot) == past.members.end()) tell_loss(past.last, slot);
   job_.membership().continue_from(past, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
                                  workers_text(past.members.size())));
