@@ -26,6 +26,7 @@ const char* name_of(Fault fault) {
       "a worker ends",
       "a worker stops",
       "a launcher is killed",
+      "all launchers but one are killed",
       "a node is cut from node 0",
       "two nodes are cut from each other",
       "a node is cut from all but node 0",
@@ -67,6 +68,11 @@ void SimulatedJob::inject(Fault fault) {
     case Fault::kLauncherKilled:
       if (number == 0 || !has_launcher(number)) return;
       kill_launcher(number);
+      break;
+    case Fault::kAllButOneKilled:
+      if (count() < 3) return;
+      for (int other = 1; other < count(); ++other)
+        if (other != number && has_launcher(other)) kill_launcher(other);
       break;
     case Fault::kNodeLeaves:
       if (number == 0 || !at(number).runs || !at(number).is_connected || at(number).is_leaving)
@@ -185,11 +191,13 @@ void SimulatedJob::change_list_back() {
 
 void SimulatedJob::run(int steps) {
   starts_may_fail_ = true;
-  const int pause = between(10, 80);
+  const int pause = between(20, 100);
   for (int i = 0; i < steps && !is_over_; ++i) {
-    if (const auto fault = static_cast<Fault>(between(0, kFaults - 1));
-        has(kind_, fault) && one_in(pause))
-      inject(fault);
+    // Sometimes several come at once.
+    for (bool more = one_in(pause); more; more = one_in(4)) {
+      const auto fault = static_cast<Fault>(between(0, kFaults - 1));
+      if (has(kind_, fault)) inject(fault);
+    }
     if (has(kind_, Fault::kFirstLost) && one_in(is_taking_over() ? 60 : 400))
       inject(Fault::kFirstLost);
     step();

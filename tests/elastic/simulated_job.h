@@ -30,6 +30,7 @@ enum class Fault {
   kWorkerEnds,
   kWorkerStops,
   kLauncherKilled,
+  kAllButOneKilled,  // all launchers but one, and that of node 0
   kCutFromNode0,
   kCutFromEachOther,  // two nodes, which both reach node 0
   kCutFromOthers,     // a node reaches only node 0
@@ -47,7 +48,7 @@ enum class Fault {
   kHostChangesSlots,
   kHostIsReplaced,
 };
-inline constexpr int kFaults = 19;
+inline constexpr int kFaults = 20;
 const char* name_of(Fault fault);
 
 // How often something has happened, in all jobs.
