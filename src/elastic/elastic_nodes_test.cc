@@ -302,6 +302,18 @@ TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
 }
 
+TEST_F(NewLauncherOfNode0, WaitsForWorkersOfAnOlderGroup) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
+  come_back(2, {.node = 2, .group = {2, {2, 3}, {2, 3}, 1}, .slots = {3}, .numbers = {3}});
+  expect_nobody();
+  ask(9, 3, true);
+  ask(1, 3, true);
+  EXPECT_FALSE(orders_.group_formed) << "worker 3 may still be in group 2";
+  ask(3, 2, true);
+  EXPECT_TRUE(orders_.group_formed);
+  EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0, 3, 1));
+}
+
 TEST_F(NewLauncherOfNode0, WorkersOfAnOlderGroupCannotGiveTheirState) {
   // The driver knows epoch 3, whose members are all lost. Node 2 may have left before it.
   come_back(2, {.node = 2,

@@ -133,6 +133,8 @@ void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
     const int slot = static_cast<int>(state.slots[i]);
     if (std::ranges::find(own, slot) == own.end() || job_.runs(slot)) continue;
     job_.worker_found(slot, static_cast<int>(state.numbers[i]), now);
+    if (std::ranges::find(state.group.numbers, state.numbers[i]) != state.group.numbers.end())
+      taking_over_->epochs[slot] = state.group.epoch;
     if (std::ranges::find(state.stopped_slots, state.slots[i]) != state.stopped_slots.end())
       job_.worker_stopped(slot, now);
   }
@@ -153,6 +155,8 @@ void FirstElasticNode::take_over(TimePoint now) {
     const bool was_in_last = std::ranges::find(last.numbers, number) != last.numbers.end();
     if (job_.runs(slot) && was_in_last) past.members.push_back(slot);
   }
+  for (const auto& [slot, epoch] : known.epochs)
+    if (epoch < last.epoch) past.members_of_older.push_back(slot);
   // The nodes of these members were lost meanwhile.
   for (const int slot : past.last.workers)
     if (std::ranges::find(past.members, slot) == past.members.end()) tell_loss(past.last, slot);

@@ -1,6 +1,7 @@
 // FirstElasticNode: node 0's part in an elastic job. It decides who is in the group.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -45,9 +46,12 @@ class FirstElasticNode final : public ElasticNode {
  private:
   // What is known while this launcher takes the place of a lost one.
   struct TakeOver {
-    std::uint32_t epoch = 0;        // the newest one that the driver knows
-    bool is_first = true;           // no other launcher has taken over before
-    GroupFormed last{};             // the newest group that a node knows
+    std::uint32_t epoch = 0;  // the newest one that the driver knows
+    bool is_first = true;     // no other launcher has taken over before
+    GroupFormed last{};       // the newest group that a node knows
+    // The newest group that the node of a worker knows, if the worker was a member: its epoch, by
+    // slot.
+    std::map<int, std::uint32_t> epochs{};
     std::set<int> nodes_to_tell{};  // they are back, and have not sent their state yet
     bool nobody_is_expected = false;
   };

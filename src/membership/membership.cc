@@ -54,6 +54,8 @@ void Membership::continue_from(const Past& past, TimePoint now) {
     slot.is_awaited = slot.runs && epoch_.number > past.last.number;
     if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
   }
+  // They may still write to the memory of workers of their host.
+  for (const int worker : past.members_of_older) slot(worker).is_awaited = slot(worker).runs;
   use_members_of_last();
   failed_early_ = false;
 }

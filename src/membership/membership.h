@@ -78,8 +78,11 @@ class Membership {
 
   // What is known of a job that has begun already, and whose former launcher of node 0 is lost.
   struct Past {
-    Epoch last{};                  // the newest group whose members are known
-    std::vector<int> members{};    // those of them that still run
+    Epoch last{};                // the newest group whose members are known
+    std::vector<int> members{};  // those of them that still run
+    // Workers that run and were members of an older group, which they may not have left yet. Their
+    // node did not know that the others have gone on without it.
+    std::vector<int> members_of_older{};
     std::int64_t state_epoch = 0;  // see state_epoch()
     std::int64_t newest = 0;       // the newest epoch, if it is a later one
     bool has_one_launcher = true;  // the lost launcher was the first one
@@ -136,7 +139,7 @@ class Membership {
     bool is_member = false;    // of the current epoch
     bool was_found = false;    // it ran when the job was continued
     bool was_in_last = false;  // see Past; until the next epoch is formed
-    bool is_awaited = false;   // it may be a member, because the members are not known
+    bool is_awaited = false;   // it may be in the last group or in an older one
     bool wants_rank = false;
     std::int64_t state_epoch = 0;  // as it has said when it asked
     bool has_succeeded = false;

@@ -438,6 +438,17 @@ TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
   EXPECT_THAT(last_.end, HasSubstr("no worker is left that has the state"));
 }
 
+TEST_F(MembershipTest, WorkersOfAnOlderGroupAreWaitedFor) {
+  job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+  for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
+  job_->continue_from({.last = {7, {0}}, .members = {0}, .members_of_older = {1}}, now_);
+  ask(0, true);
+  EXPECT_THAT(formed(), IsEmpty()) << "worker 1 may still write to shared memory";
+  job_->rank_wanted(1, 5, 5);
+  decide();
+  EXPECT_THAT(formed(), ElementsAre(0, 1)) << "worker 2 has not been in a group";
+}
+
 TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);

@@ -35,6 +35,7 @@ const char* name_of(Fault fault) {
       "node 0 is cut to a node",
       "random nodes are cut one after the other",
       "a node is slow",
+      "a node is frozen",
       "a node leaves",
       "a node is added",
       "the launcher of node 0 is lost",
@@ -74,6 +75,11 @@ void SimulatedJob::inject(Fault fault) {
       for (int other = 1; other < count(); ++other)
         if (other != number && has_launcher(other)) kill_launcher(other);
       break;
+    case Fault::kFrozen:
+      if (number == 0 || !at(number).runs || is_frozen(at(number))) return;
+      at(number).frozen_from = now_;
+      at(number).frozen_until = now_ + std::chrono::seconds(between(2, 40));
+      break;
     case Fault::kNodeLeaves:
       if (number == 0 || !at(number).runs || !at(number).is_connected || at(number).is_leaving)
         return;
@@ -98,7 +104,9 @@ void SimulatedJob::inject(Fault fault) {
 void SimulatedJob::worker_fault(Fault fault, int number) {
   Node& node = at(number);
   const int local_rank = between(0, std::max(node.slots - 1, 0));
-  if (!node.runs || !node.processes.contains(local_rank) || (number == 0 && !first_)) return;
+  if (!node.runs || is_frozen(node) || !node.processes.contains(local_rank) ||
+      (number == 0 && !first_))
+    return;
   if (fault == Fault::kWorkerEnds)
     end_worker(number, local_rank);
   else if (node.processes.at(local_rank).is_stopped)

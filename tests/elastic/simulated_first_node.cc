@@ -51,6 +51,7 @@ void SimulatedJob::advance_node_0() {
     check_new_group();
   }
   for (const auto& [local_rank, number] : orders.starts) start_worker(0, local_rank, number);
+  if (orders.lost_member) at(0).lost_epoch = orders.lost_member->epoch;
   for (const int local_rank : orders.kills)
     if (at(0).processes.contains(local_rank)) end_worker(0, local_rank);
   if (!orders.end.empty() && !is_over_) check_end(orders.end);
@@ -105,8 +106,8 @@ void SimulatedJob::replace_first() {
 void SimulatedJob::find_node_0(int number) {
   Node& node = at(number);
   const bool waits = node.runs && !node.is_connected && node.returns_until;
-  if (!waits || !expected_.contains(number) || now_ >= *node.returns_until || node.is_abandoned ||
-      !network_.connects(number, 0) || one_in(4))
+  if (!waits || is_frozen(node) || !expected_.contains(number) || now_ >= *node.returns_until ||
+      node.is_abandoned || !network_.connects(number, 0) || one_in(4))
     return;
   node.is_connected = true;
   node.returns_until.reset();

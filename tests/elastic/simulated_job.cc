@@ -23,6 +23,7 @@ void SimulatedCounts::add(const SimulatedCounts& other) {
   calls_failed_by_cuts += other.calls_failed_by_cuts;
   old_launchers += other.old_launchers;
   rejected_nodes += other.rejected_nodes;
+  groups_with_frozen_members += other.groups_with_frozen_members;
   numbers_used_again += other.numbers_used_again;
   ends_in_doubt += other.ends_in_doubt;
 }
@@ -189,16 +190,18 @@ void SimulatedJob::step() {
   end_old_launchers();
   advance_node_0();
   for_all_processes([this](Process& process) {
-    if (!process.is_stopped && one_in(network_.is_slow(process.node) ? 30 : 3)) step_of(process);
+    if (!process.is_stopped && !is_frozen(*process.home) &&
+        one_in(network_.is_slow(process.node) ? 30 : 3))
+      step_of(process);
   });
   check();
 }
 
 void SimulatedJob::step_of_node(int number) {
   Node& node = at(number);
-  if (node.joins_at) launcher_joins(number);
+  if (node.joins_at && !is_frozen(node)) launcher_joins(number);
   notice_losses(number);
-  if (node.runs && !node.is_connected) step_of_lonely(number);
+  if (node.runs && !node.is_connected && !is_frozen(node)) step_of_lonely(number);
   if (node.end_to_tell && driver_ && network_.connects(number, 0)) {
     driver_->ended(number, *node.end_to_tell, now_);
     node.end_to_tell.reset();
@@ -212,7 +215,7 @@ void SimulatedJob::step_of_node(int number) {
           });
       first_->take_news(news, now_);
     });
-  if (!node.runs || (network_.is_slow(number) && !one_in(10))) return;
+  if (!node.runs || is_frozen(node) || (network_.is_slow(number) && !one_in(10))) return;
   carry_out_orders(number);
 }
 
@@ -224,12 +227,14 @@ void SimulatedJob::notice_losses(int number) {
   const bool is_alive = node.runs && node.is_connected;
   if (first_ && here_.contains(number)) {
     const bool has_come = !is_alive && network_.is_open(number, 0) && node.to_node_0.empty();
-    if ((has_come && one_in(5)) || ((is_cut || !is_alive) && one_in(40))) {
+    const bool is_silent = is_frozen(node) && now_ > node.frozen_from + Heartbeat::kSilenceMax;
+    if ((has_come && one_in(5)) || ((is_cut || !is_alive) && one_in(40)) ||
+        (is_silent && one_in(5))) {
       node.to_node_0.clear();
       change(number, false);
     }
   }
-  if (!is_alive) return;
+  if (!is_alive || is_frozen(node)) return;
   const bool has_ended = !first_ || !here_.contains(number);
   if ((has_ended && network_.is_open(0, number) && one_in(5)) ||
       ((is_cut || has_ended) && one_in(40))) {
@@ -259,6 +264,7 @@ void SimulatedJob::carry_out_orders(int number) {
   const ElasticOrders orders = node.elastic->advance(now_);
   for (const auto& [local_rank, number_of_worker] : orders.starts)
     start_worker(number, local_rank, number_of_worker);
+  if (orders.lost_member) node.lost_epoch = orders.lost_member->epoch;
   for (const int local_rank : orders.kills)
     if (node.processes.contains(local_rank)) end_worker(number, local_rank);
   if (orders.must_leave)
@@ -285,7 +291,9 @@ void SimulatedJob::take(std::deque<std::pair<TimePoint, NodeMessage>>& messages,
 }
 
 void SimulatedJob::end_old_launchers() {
-  std::erase_if(old_launchers_, [this](const std::unique_ptr<Node>&) { return one_in(10); });
+  std::erase_if(old_launchers_, [this](const std::unique_ptr<Node>& node) {
+    return !is_frozen(*node) && one_in(10);
+  });
 }
 
 // The user of a job without a driver starts a node again.
@@ -309,7 +317,7 @@ void SimulatedJob::advance_driver() {
     if (kind == ActionKind::kKill || !node.runs) {
       node.is_abandoned = true;
       node.end_to_tell.reset();
-      if (!node.runs || is_reached) end_launcher(node, true);
+      if (!node.runs || (is_reached && !is_frozen(node))) end_launcher(node, true);
       driver_->ended(number, true, now_);
     } else if (node.elastic->leave(now_ + seconds(between(5, 30)))) {
       node.is_leaving = true;

@@ -20,6 +20,7 @@
 
 #include "elastic/first_elastic_node.h"
 #include "elastic/other_elastic_node.h"
+#include "nodes/heartbeat.h"
 #include "nodes/node_link_in_test.h"
 #include "simulated_driver.h"
 #include "simulated_network.h"
@@ -39,6 +40,7 @@ enum class Fault {
   kCutFromNode0OneWay,
   kSwizzle,
   kSlow,
+  kFrozen,  // its connections stay open
   kNodeLeaves,
   kNodeAdded,
   kFirstLost,  // the launcher of node 0
@@ -48,7 +50,7 @@ enum class Fault {
   kHostChangesSlots,
   kHostIsReplaced,
 };
-inline constexpr int kFaults = 20;
+inline constexpr int kFaults = 21;
 const char* name_of(Fault fault);
 
 // How often something has happened, in all jobs.
@@ -63,7 +65,8 @@ struct SimulatedCounts {
   int calls_failed_by_cuts = 0;  // although all members reached node 0
   int old_launchers = 0;         // that still ran when another one had their number
   int rejected_nodes = 0;
-  int numbers_used_again = 0;  // by another host
+  int groups_with_frozen_members = 0;  // that the others have left because they were told to
+  int numbers_used_again = 0;          // by another host
   int ends_in_doubt = 0;
   void add(const SimulatedCounts& other);
 };
@@ -97,7 +100,10 @@ struct SimulatedNode {
   bool runs = false;                          // it takes part, or believes so
   bool is_connected = false;                  // as it believes
   bool is_leaving = false;
-  bool is_abandoned = false;                 // the connection to its driver was ended
+  bool is_abandoned = false;  // the connection to its driver was ended
+  TimePoint frozen_from{};
+  TimePoint frozen_until{};
+  std::int64_t lost_epoch = 0;               // its workers know that a member of this epoch is lost
   std::optional<TimePoint> joins_at{};       // it was started, and comes then
   std::optional<TimePoint> returns_until{};  // it has lost node 0, and waits for another launcher
   std::optional<bool>
@@ -141,6 +147,7 @@ class SimulatedJob {
   const Node& at(int node) const { return *nodes_.at(static_cast<std::size_t>(node)); }
   int first_slot(int node) const;
   bool is_taking_over() const { return !first_ || !told_nobody_is_expected_; }
+  bool is_frozen(const Node& node) const { return now_ < node.frozen_until; }
   bool has_launcher(int node) const { return at(node).runs || at(node).joins_at; }
   void tell(const std::string& what) const;
 

@@ -1,8 +1,8 @@
 // Elastic jobs over several nodes, simulated from seeds. Workers end and stop; launchers are
-// killed, also that of node 0; the network is cut in many shapes; nodes are slow; hosts appear,
-// vanish, come back at once, change their slots, and are replaced. The rules are checked after
-// every step, and in the end everybody must come together. A failure prints its seed and what has
-// happened.
+// killed, also that of node 0; the network is cut in many shapes; nodes are slow or frozen; hosts
+// appear, vanish, come back at once, change their slots, and are replaced. The rules are checked
+// after every step, and in the end everybody must come together. A failure prints its seed and what
+// has happened.
 //
 // FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the first
 // one.
@@ -53,6 +53,7 @@ void print(const SimulatedCounts& counts) {
   line(counts.old_launchers, "launchers ran beside the next one with their number");
   line(counts.numbers_used_again, "numbers went to another host");
   line(counts.rejected_nodes, "nodes were rejected");
+  line(counts.groups_with_frozen_members, "groups with frozen members were left");
   line(counts.ends_in_doubt, "workers had the newest state at the end, but nobody could know it");
 }
 
@@ -68,6 +69,7 @@ void check(const SimulatedCounts& counts, int jobs) {
   EXPECT_GT(counts.late_nodes, jobs / 50);
   EXPECT_GT(counts.old_launchers, jobs / 50);
   EXPECT_GT(counts.numbers_used_again, jobs / 50);
+  EXPECT_GT(counts.groups_with_frozen_members, jobs / 50);
   EXPECT_EQ(counts.rejected_nodes, 0) << "node 0 would never accept them";
   EXPECT_LE(counts.ends_in_doubt, jobs / 100);
 }

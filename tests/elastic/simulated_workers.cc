@@ -124,6 +124,13 @@ void SimulatedJob::form(Process& process) {
 void SimulatedJob::train(Process& process) {
   const auto members = members_of(process.epoch);
   if (static_cast<int>(members.size()) < sizes_.at(process.epoch)) return ask(process);
+  const bool has_frozen = std::ranges::any_of(
+      members, [this](const Process* member) { return is_frozen(*member->home); });
+  if (process.home->lost_epoch == process.epoch) {
+    counts_.groups_with_frozen_members += has_frozen ? 1 : 0;
+    return ask(process);
+  }
+  if (has_frozen) return;
   if (are_cut(members)) {
     if (!one_in(10)) return;
     counts_.calls_failed_by_cuts += std::ranges::all_of(
@@ -166,7 +173,9 @@ void SimulatedJob::check_new_group() {
     all_are_here = all_are_here && is_here;
     if (!is_here) continue;
     for (const auto& [local_rank, process] : at(node).processes) {
-      ASSERT_NE(process.state, Process::State::kRunning) << "the fence: it is in its old group";
+      ASSERT_NE(process.state, Process::State::kRunning)
+          << "the fence: worker " << process.number << " in slot " << process.slot
+          << " is in its old group " << process.epoch;
       // Without the Store, no group can be completed.
       ASSERT_TRUE(process.state != Process::State::kForming || process.store != stores_)
           << "the fence: it forms its old group";
@@ -214,6 +223,7 @@ bool SimulatedJob::everybody_runs() const {
   int slots = roll_.front();
   for (int number = 0; number < count(); ++number) {
     const Node& node = at(number);
+    if (is_frozen(node)) return false;
     for (const auto& [local_rank, process] : node.processes)
       running += process.state == Process::State::kRunning && process.epoch == epoch_ ? 1 : 0;
     if (number == 0) continue;
