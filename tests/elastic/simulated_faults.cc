@@ -88,7 +88,7 @@ void SimulatedJob::inject(Fault fault) {
       break;
     case Fault::kNodeAdded:
       if (roll_.size() != nodes_.size() || first_slot(count()) >= kSlotsMax) return;
-      start_launcher(count(), between(1, 2));
+      start_launcher(count(), {.name = "a host", .user = "", .slots = between(1, 2)});
       break;
     case Fault::kFirstLost:
       if (!first_) return;
@@ -148,8 +148,11 @@ void SimulatedJob::network_fault(Fault fault, int number) {
   ++counts_.faults.at(static_cast<std::size_t>(fault));
 }
 
+// While faults come, some new hosts never start.
 HostEntry SimulatedJob::new_host(int slots) {
-  return {.name = "host" + std::to_string(++hosts_), .user = "", .slots = slots};
+  HostEntry host{.name = "host" + std::to_string(++hosts_), .user = "", .slots = slots};
+  if (starts_may_fail_ && one_in(4)) broken_hosts_.insert(host.name);
+  return host;
 }
 
 // The job always may use as many slots as it needs.
@@ -202,15 +205,22 @@ void SimulatedJob::run(int steps) {
   const int pause = between(20, 100);
   for (int i = 0; i < steps && !is_over_; ++i) {
     // Sometimes several come at once.
-    for (bool more = one_in(pause); more; more = one_in(4)) {
-      const auto fault = static_cast<Fault>(between(0, kFaults - 1));
-      if (has(kind_, fault)) inject(fault);
-    }
+    for (bool more = one_in(pause); more; more = one_in(4)) inject(any_fault());
     if (has(kind_, Fault::kFirstLost) && one_in(is_taking_over() ? 60 : 400))
       inject(Fault::kFirstLost);
     step();
   }
   starts_may_fail_ = false;
+  broken_hosts_.clear();
+}
+
+// Returns one that this kind of job has. If its hosts change, they often do.
+Fault SimulatedJob::any_fault() {
+  const bool changes_list = kind_ == Kind::kDiscovery && one_in(3);
+  const int first = changes_list ? static_cast<int>(Fault::kHostAppears) : 0;
+  for (;;)
+    if (const auto fault = static_cast<Fault>(between(first, kFaults - 1)); has(kind_, fault))
+      return fault;
 }
 
 int SimulatedJob::recover(int steps_max) {

@@ -89,8 +89,8 @@ void SimulatedJob::begin_node(int number, bool has_begun) {
 
 // A launcher is started. One with the same number may still run, because it has not noticed yet
 // that it was lost.
-void SimulatedJob::start_launcher(int number, int slots) {
-  tell("a launcher of node " + std::to_string(number) + " is started");
+void SimulatedJob::start_launcher(int number, const HostEntry& host) {
+  tell("a launcher of node " + std::to_string(number) + " is started on " + host.name);
   if (number == count()) nodes_.push_back(std::make_unique<Node>());
   auto& place = nodes_.at(static_cast<std::size_t>(number));
   if (place->runs) {
@@ -99,7 +99,8 @@ void SimulatedJob::start_launcher(int number, int slots) {
     ++counts_.old_launchers;
   }
   *place = Node{};
-  place->slots = slots;
+  place->slots = host.slots;
+  place->host = host.name;
   place->joins_at = now_ + milliseconds(between(50, 1500));
 }
 
@@ -109,7 +110,8 @@ void SimulatedJob::launcher_joins(int number) {
   if (now_ < *node.joins_at) return;
   const bool is_late = now_ > *node.joins_at + seconds(10);
   const bool must_wait = !first_ || !network_.connects(number, 0) || here_.contains(number);
-  const bool starts = !is_late && !(starts_may_fail_ && one_in(40));
+  const bool is_broken = broken_hosts_.contains(node.host) || (starts_may_fail_ && one_in(40));
+  const bool starts = !is_late && !is_broken;
   if (must_wait && starts) return;
   const auto index = static_cast<std::size_t>(number);
   const bool fits = index == roll_.size() || (index < roll_.size() && roll_[index] == node.slots);
@@ -299,7 +301,8 @@ void SimulatedJob::end_old_launchers() {
 // The user of a job without a driver starts a node again.
 void SimulatedJob::restart_by_user() {
   for (int number = 1; number < count(); ++number)
-    if (!has_launcher(number) && one_in(20)) start_launcher(number, at(number).slots);
+    if (!has_launcher(number) && one_in(20))
+      start_launcher(number, {.name = "a host", .user = "", .slots = at(number).slots});
 }
 
 void SimulatedJob::advance_driver() {
@@ -307,7 +310,7 @@ void SimulatedJob::advance_driver() {
   for (const auto& [kind, number, host] : driver_->advance(now_)) {
     using ActionKind = SimulatedDriver::Action::Kind;
     if (kind == ActionKind::kStart) {
-      start_launcher(number, host.slots);
+      start_launcher(number, host);
       continue;
     }
     Node& node = at(number);

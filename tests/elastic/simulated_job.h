@@ -93,6 +93,7 @@ struct SimulatedProcess {
 // A launcher with its workers.
 struct SimulatedNode {
   int slots = 0;
+  std::string host{};
   std::unique_ptr<StoreServer> store;
   std::unique_ptr<NodeLinkInTest> link;  // what it has told node 0
   std::unique_ptr<OtherElasticNode> elastic;
@@ -152,7 +153,7 @@ class SimulatedJob {
   void tell(const std::string& what) const;
 
   // The launchers.
-  void start_launcher(int number, int slots);
+  void start_launcher(int number, const HostEntry& host);
   void begin_node(int number, bool has_begun);
   void launcher_joins(int number);
   void end_launcher(Node& node, bool has_failed);
@@ -211,6 +212,7 @@ class SimulatedJob {
   void change_list_back();
   bool has_changed_list(Fault fault, std::vector<HostEntry>& hosts);
   HostEntry new_host(int slots);
+  Fault any_fault();
 
   std::mt19937 random_;
   Kind kind_;
@@ -223,6 +225,7 @@ class SimulatedJob {
   std::deque<std::pair<TimePoint, HostEntry>> listed_later_;
   int hosts_ = 0;  // how many names were used
   bool starts_may_fail_ = false;
+  std::set<std::string> broken_hosts_{};
 
   Membership::Options options_;
   std::vector<int> roll_;  // how many workers each node has, as node 0 knows
