@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 namespace farandole {
 
@@ -14,7 +15,7 @@ Duration SimulatedNetwork::some_time() {
 void SimulatedNetwork::cut(int from, int to, TimePoint now) {
   if (from == to || !is_open(from, to)) return;
   change(from, to, false);
-  changes_.push_back({.at = now + some_time(), .from = from, .to = to, .heals = true});
+  changes_.emplace(now + some_time(), Change{.from = from, .to = to, .heals = true});
 }
 
 void SimulatedNetwork::cut_both(int one, int other, TimePoint now) {
@@ -25,8 +26,8 @@ void SimulatedNetwork::cut_both(int one, int other, TimePoint now) {
 void SimulatedNetwork::isolate_from(int one, int other, TimePoint begin, TimePoint end) {
   if (one == other) return;
   for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
-    changes_.push_back({.at = begin, .from = from, .to = to, .heals = false});
-    changes_.push_back({.at = end, .from = from, .to = to, .heals = true});
+    changes_.emplace(begin, Change{.from = from, .to = to, .heals = false});
+    changes_.emplace(end, Change{.from = from, .to = to, .heals = true});
   }
 }
 
@@ -54,13 +55,12 @@ void SimulatedNetwork::swizzle(int nodes, TimePoint now) {
 
 void SimulatedNetwork::slow_down(int node, TimePoint now) {
   if (!slow_.insert(node).second) return;
-  changes_.push_back({.at = now + some_time(), .from = node, .to = node, .heals = true});
+  changes_.emplace(now + some_time(), Change{.from = node, .to = node, .heals = true});
 }
 
 void SimulatedNetwork::advance(TimePoint now) {
-  std::ranges::stable_sort(changes_, {}, &Change::at);
-  while (!changes_.empty() && changes_.front().at <= now) {
-    const Change due = changes_.front();
+  while (!changes_.empty() && changes_.begin()->first <= now) {
+    const Change due = changes_.begin()->second;
     changes_.erase(changes_.begin());
     change(due.from, due.to, due.heals);
   }

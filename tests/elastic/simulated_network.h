@@ -3,10 +3,10 @@
 // arrive later, as with TCP.
 #pragma once
 
+#include <map>
 #include <random>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "base/time_point.h"
 
@@ -34,7 +34,6 @@ class SimulatedNetwork {
 
  private:
   struct Change {
-    TimePoint at{};
     int from = 0;
     int to = 0;  // the same as `from`: the node is slow
     bool heals = false;
@@ -47,7 +46,7 @@ class SimulatedNetwork {
   std::mt19937& random_;
   std::set<std::pair<int, int>> cuts_;
   std::set<int> slow_;
-  std::vector<Change> changes_;  // that are to come
+  std::multimap<TimePoint, Change> changes_;  // that are to come
 };
 
 }  // namespace farandole
