@@ -24,5 +24,10 @@ CurrentEngine current_engine();
 void begin_current_engine(std::shared_ptr<Engine> engine,
                           std::vector<std::vector<int>> given_groups);
 void end_current_engine();
+// Records for which job a compiled program of JAX is valid, by the number that the program's calls
+// have. Of two jobs, the later one counts.
+void set_job_of_program(std::int64_t program, std::int64_t job);
+// Returns 0 if no job was recorded.
+std::int64_t job_of_program(std::int64_t program);
 
 }  // namespace farandole::python

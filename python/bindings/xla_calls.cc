@@ -158,7 +158,7 @@ ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
   const auto& engine = current.engine;
   if (!engine)
     return failed(Status::fix_call("a compiled program makes a call outside a job: call init()"));
-  if (attributes.number("job") != current.number)
+  if (job_of_program(attributes.number("program")) != current.number)
     return failed(Status::fix_call(
         "this program was compiled before the last init(), for the ranks and groups of that time: "
         "call jax.clear_caches() after init()"));
@@ -186,6 +186,7 @@ XLA_FFI_DEFINE_HANDLER(kHandler, call, ffi::Ffi::Bind().RemainingArgs().Remainin
 void bind_xla_calls(nb::module_& module) {
   module.attr("xla_call") = nb::capsule(reinterpret_cast<const void*>(kHandler));
   module.def("job_number", [] { return current_engine().number; });
+  module.def("set_job_of_program", &set_job_of_program, nb::arg("program"), nb::arg("job"));
 }
 
 }  // namespace farandole::python

@@ -75,6 +75,10 @@ def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def job_number() -> int:
     """Return how many jobs this process has joined."""
 
+def set_job_of_program(program: int, job: int) -> None:
+    """Record that a compiled program of JAX was traced in this job. Its calls have the number
+    `program`, and are rejected in other jobs. Of two jobs, the later one counts."""
+
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class TensorReader:

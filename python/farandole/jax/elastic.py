@@ -57,8 +57,8 @@ class JaxState(State):
     shapes and dtypes; each rank keeps its own containers and functions. Any other value may differ,
     and all ranks get that of rank 0.
 
-    After the job has been formed again, JAX compiles all programs again, because they contain the
-    number of ranks.
+    After the job has been formed again, JAX traces all programs again, because they may contain the
+    number of ranks. In an elastic job, it compiles only those that have changed.
 
     Args:
         values: The values by name. They may be assigned again later.

@@ -2,9 +2,9 @@
 
 One primitive serves all operations. It has an ordered effect, so XLA runs all calls of a process
 one after another, in the order in which the program makes them. This holds inside one compiled
-program and between several (docs/decisions/0065). Only this module uses parts of JAX that are not
-public: `jax._src.effects`, `jax._src.core.abstract_token`, `jax._src.dispatch.RuntimeTokenSet` and
-`mlir.TokenSet`.
+program and between several (docs/decisions/0065). Only this module and programs.py use parts of JAX
+that are not public; here, these are `jax._src.effects`, `jax._src.core.abstract_token`,
+`jax._src.dispatch.RuntimeTokenSet` and `mlir.TokenSet`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from jax.interpreters import ad, batching
 from farandole import arguments, core, lifecycle, operations
 from farandole.errors import CallError
 from farandole.jax import arrays as jax_arrays
+from farandole.jax import programs
 from farandole.operations import (
     Allgather,
     Allreduce,
@@ -35,8 +36,6 @@ from farandole.operations import (
     array_only,
 )
 from farandole.reduce_op import Adasum, Sum
-
-_TARGET = "farandole_call"
 
 
 class TracedCall(NamedTuple):
@@ -73,7 +72,7 @@ class TracedCall(NamedTuple):
         fields |= self.operation().fields()
         return {
             "name": self.name,
-            "job": np.int64(self.job),
+            programs.ATTRIBUTE: np.int64(self.job),
             "operation": np.int64(core.operations[self.kind.kind]),
             **{
                 name: np.float64(v) if type(v) is float else np.int64(v)
@@ -176,7 +175,9 @@ def _lower(ctx: mlir.LoweringRuleContext, *inputs: Any, call: TracedCall) -> Seq
     # time.
     in_place = len(inputs) if call.kind in (Allreduce, Broadcast) else 0
     compiled = jax.ffi.ffi_lowering(
-        _TARGET, has_side_effect=True, operand_output_aliases={i: i for i in range(in_place)}
+        programs.TARGET,
+        has_side_effect=True,
+        operand_output_aliases={i: i for i in range(in_place)},
     )
     *results, token = compiled(with_token, *inputs, token, **call.attributes())
     ctx.set_tokens_out(mlir.TokenSet({_EFFECT: token}))
@@ -263,7 +264,7 @@ def _with_token_in_place(get_token: Callable[..., Any]) -> Callable[..., Any]:
 _tokens: Any = dispatch.RuntimeTokenSet
 _tokens.get_token_input = _with_token_in_place(_tokens.get_token_input)
 lifecycle.add_framework_wait(wait_for_programs)
-jax.ffi.register_ffi_target(_TARGET, core.xla_call, platform="cpu")
+jax.ffi.register_ffi_target(programs.TARGET, core.xla_call, platform="cpu")
 mlir.register_lowering(_primitive, _lower, platform="cpu")
 ad.primitive_jvps[_primitive] = _derivative
 ad.primitive_transposes[_primitive] = _transposed
