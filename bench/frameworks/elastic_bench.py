@@ -4,6 +4,8 @@
 Four workers train the same MLP with PyTorch. In an elastic job of Farandole, the worker with the
 highest rank kills itself (SIGKILL) whenever the job has been complete for some steps, and is
 replaced. A gap is the time between two steps of a survivor; the replicas must be equal at the end.
+With `--jax`, the workers train the same MLP with JAX instead. Then the gaps are also compared with
+the first step of a worker, which traces and compiles the program.
 
 torchrun starts all workers again when one is killed. Its restarted workers often could not connect
 to each other with Gloo (PyTorch 2.13.0), so here they train alone, and the gap is a lower bound:
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,7 +40,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="jobs of each kind")
     parser.add_argument("--kills", type=int, default=6, help="in each job of Farandole")
-    parser.add_argument("--worker", choices=("farandole", "torchrun"), help=argparse.SUPPRESS)
+    parser.add_argument("--jax", action="store_true", help="measure JAX instead of PyTorch")
+    parser.add_argument(
+        "--worker", choices=("farandole", "jax", "torchrun"), help=argparse.SUPPRESS
+    )
     return parser.parse_args()
 
 
@@ -63,19 +69,14 @@ def train_elastically(kills: int) -> None:
     hvd.init()
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     state = hvd.elastic.TorchState(model, optimizer, kills=0)
-    last_step: list[tuple[float, int]] = []
+    gaps = Gaps()
 
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
         complete_steps = 0
         while state.kills < kills or complete_steps < STEPS_BETWEEN_KILLS:
             step(model, optimizer)
-            now = time.monotonic()
-            if last_step and last_step[-1][1] != hvd.size():
-                before, size = last_step[-1]
-                kind = "killed" if hvd.size() < size else "joined"
-                print(f"gap {kind} {1000 * (now - before):.1f}", flush=True)
-            last_step[:] = [(now, hvd.size())]
+            gaps.step_is_done(hvd.size())
             complete_steps += hvd.size() == WORKERS
             ends = complete_steps == STEPS_BETWEEN_KILLS and state.kills < kills
             if ends:
@@ -86,6 +87,70 @@ def train_elastically(kills: int) -> None:
 
     train(state)
     hvd.check_parameters(model.named_parameters())
+    print("equal", flush=True)
+
+
+class Gaps:
+    """Prints the time between two steps of this worker if the number of workers has changed."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+
+    def step_is_done(self, size: int) -> None:
+        now = time.monotonic()
+        if self._last is not None and self._last[1] != size:
+            kind = "killed" if size < self._last[1] else "joined"
+            print(f"gap {kind} {1000 * (now - self._last[0]):.1f}", flush=True)
+        self._last = (now, size)
+
+
+def train_with_jax(kills: int) -> None:
+    import jax  # noqa: PLC0415, the other workers do not need it
+    import optax  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    import farandole.jax as hvd  # noqa: PLC0415
+
+    keys = jax.random.split(jax.random.PRNGKey(0))
+    params = {
+        "first": 0.05 * jax.random.normal(keys[0], (784, 256)),
+        "last": 0.05 * jax.random.normal(keys[1], (256, 10)),
+    }
+    optimizer = hvd.DistributedOptimizer(optax.adam(0.001))
+
+    @jax.jit
+    def update(params: Any, opt_state: Any, x: Any) -> Any:
+        def loss_of(params: Any) -> Any:
+            return ((jax.nn.relu(x @ params["first"]) @ params["last"]) ** 2).mean()
+
+        gradients = jax.grad(loss_of)(params)
+        updates, opt_state = optimizer.update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    hvd.init()
+    state: Any = hvd.elastic.JaxState(
+        params=params, opt_state=optimizer.init(params), kills=0, complete_steps=0
+    )
+    gaps, is_first = Gaps(), True
+    x = jax.random.normal(keys[0], (16, 784))
+    step = hvd.elastic.Step(state)
+    while step.ready() and (state.kills < kills or state.complete_steps < STEPS_BETWEEN_KILLS):
+        before = time.monotonic()
+        ends = False
+        with step:
+            state.params, state.opt_state = jax.block_until_ready(
+                update(state.params, state.opt_state, x)
+            )
+            if is_first:
+                print(f"gap first {1000 * (time.monotonic() - before):.1f}", flush=True)
+            is_first = False
+            gaps.step_is_done(hvd.size())
+            state.complete_steps += hvd.size() == WORKERS
+            ends = state.complete_steps == STEPS_BETWEEN_KILLS and state.kills < kills
+            if ends:
+                state.kills, state.complete_steps = state.kills + 1, 0
+        if ends and step.ready() and hvd.rank() == WORKERS - 1:
+            kill_self()
+    hvd.check_parameters(state.params)
     print("equal", flush=True)
 
 
@@ -117,14 +182,14 @@ def output_of(words: list[str], end: str) -> str:
     return done.stdout
 
 
-def measure_farandole(kills: int) -> dict[str, list[float]]:
+def measure_farandole(kills: int, worker: str) -> dict[str, list[float]]:
     command = str(Path(sys.executable).with_name("farandole"))
     words = [command, "run", "-n", str(WORKERS), "--min-workers", "2", "--cooldown-range", "0,0"]
-    program = [sys.executable, __file__, "--worker", "farandole", "--kills", str(kills)]
+    program = [sys.executable, __file__, "--worker", worker, "--kills", str(kills)]
     text = output_of([*words, *program], "equal")
     return {
         kind: [float(ms) for ms in re.findall(rf"gap {kind} ([\d.]+)", text)]
-        for kind in ("killed", "joined")
+        for kind in ("killed", "joined", "first")
     }
 
 
@@ -146,18 +211,28 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.worker == "farandole":
         return train_elastically(arguments.kills)
+    if arguments.worker == "jax":
+        return train_with_jax(arguments.kills)
     if arguments.worker == "torchrun":
         return train_with_torchrun()
-    gaps: dict[str, list[float]] = {"killed": [], "joined": []}
+    gaps: dict[str, list[float]] = {"killed": [], "joined": [], "first": []}
     restarts = []
     for _ in range(arguments.rounds):
-        for kind, values in measure_farandole(arguments.kills).items():
+        worker = "jax" if arguments.jax else "farandole"
+        for kind, values in measure_farandole(arguments.kills, worker).items():
             gaps[kind] += values
-        restarts.append(measure_torchrun())
+        if not arguments.jax:
+            restarts.append(measure_torchrun())
     print(f"{'milliseconds without a step':<42} {'gaps':>5} {'median':>9} {'longest':>9}")
     print(row("Farandole, a worker is killed", gaps["killed"]))
     print(row("Farandole, a worker joins", gaps["joined"]))
-    print(row("torchrun, a worker is killed (see --help)", restarts))
+    if arguments.jax:
+        print(row("the first step of a worker", gaps["first"]))
+        first = statistics.median(gaps["first"])
+        for kind in ("killed", "joined"):
+            print(f"{kind}: {statistics.median(gaps[kind]) / first:.2f} of the first step")
+    else:
+        print(row("torchrun, a worker is killed (see --help)", restarts))
     return None
 
 
