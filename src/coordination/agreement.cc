@@ -5,8 +5,8 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/try.h"
-#include "control/relay.h"
 #include "control/tree.h"
+#include "control/tree_relay.h"
 #include "coordination/coordinator.h"
 #include "coordination/follower.h"
 
@@ -102,7 +102,7 @@ class Agreement::Parts {
   const MemberSet this_member_;  // with this member only
   std::vector<int> ranks_;
   Follower follower_;
-  Relay relay_;
+  TreeRelay relay_;
   std::optional<Coordinator> coordinator_;
   TimePoint now_;
 };

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 #include "launcher/job_options.h"
 
 namespace farandole {

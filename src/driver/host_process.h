@@ -8,7 +8,7 @@
 
 #include "base/poller.h"
 #include "base/time_point.h"
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 #include "remote/host_list.h"
 #include "remote/remote_process.h"
 
@@ -29,8 +29,8 @@ struct HostProcess {
   bool has_failed = false;     // it could not be started
   bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
-  std::unique_ptr<Relay> relay{};  // null if nothing is relayed, or before the order
-  std::string report{};            // the begin of the next line of its launcher's report
+  std::unique_ptr<StreamRelay> relay{};  // null if nothing is relayed, or before the order
+  std::string report{};                  // the begin of the next line of its launcher's report
   // The rest is for elastic jobs.
   bool told_to_leave = false;  // by the driver
   bool is_leaving = false;

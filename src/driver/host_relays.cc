@@ -7,7 +7,7 @@
 #include "base/descriptor.h"
 #include "base/try.h"
 #include "driver/caller_streams.h"
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 #include "remote/pipe.h"
 
 namespace farandole {
@@ -32,10 +32,11 @@ Status HostRelays::begin(HostProcess& process, std::size_t index, std::uint64_t 
   if (files_) add_copies(process, streams);
   streams.push_back({.id = kInputStream, .source = std::move(input.reading)});
   streams.push_back({.id = kOutputStream, .sink = std::move(output.writing)});
-  FARANDOLE_TRY_ASSIGN(Relay relay,
-                       Relay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
-                                     std::move(streams), to_launcher.unsent));
-  process.relay = std::make_unique<Relay>(std::move(relay));
+  FARANDOLE_TRY_ASSIGN(
+      StreamRelay relay,
+      StreamRelay::create(std::move(from_launcher), std::move(to_launcher.descriptor),
+                          std::move(streams), to_launcher.unsent));
+  process.relay = std::make_unique<StreamRelay>(std::move(relay));
   if (poller_.add(process.relay->descriptor(), Poller::Interest::kReading, tag)) return {};
   process.relay.reset();  // closes the launcher's input, so that it ends
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");

@@ -1,5 +1,5 @@
-// The frames that two relays exchange (see relay.h). A frame is a header of nine bytes and, for
-// kData, a payload: kind u8, stream u32, count u32 (little-endian).
+// The frames that two relays exchange (see stream_relay.h). A frame is a header of nine bytes and,
+// for kData, a payload: kind u8, stream u32, count u32 (little-endian).
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@
 #include "base/process_end.h"
 #include "base/try.h"
 #include "driver/caller_streams.h"
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 #include "launcher/signal_setup.h"
 #include "remote/pipe.h"
 #include "workers/worker_process.h"
@@ -127,10 +127,10 @@ int fail(const Status& why) {
   return 1;
 }
 
-Result<Relay> relay_to_driver(std::vector<RelayStream> streams) {
+Result<StreamRelay> relay_to_driver(std::vector<RelayStream> streams) {
   FARANDOLE_TRY_ASSIGN(Descriptor from_driver, duplicate(STDIN_FILENO));
   FARANDOLE_TRY_ASSIGN(Descriptor to_driver, duplicate(STDOUT_FILENO));
-  return Relay::create(std::move(from_driver), std::move(to_driver), std::move(streams));
+  return StreamRelay::create(std::move(from_driver), std::move(to_driver), std::move(streams));
 }
 
 // The launcher forwards signals to the workers, and gives them time to end.
@@ -141,7 +141,7 @@ void pass_on_signals(const Descriptor& signals, pid_t launcher) {
 }
 
 // Relays until the launcher has ended and the driver has got everything.
-Result<ProcessEnd> relay_until_end(Relay& relay, pid_t launcher, const Descriptor& signals) {
+Result<ProcessEnd> relay_until_end(StreamRelay& relay, pid_t launcher, const Descriptor& signals) {
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, launcher, 0)));
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   if (!pidfd.valid() || !poller.add(pidfd.get(), Poller::Interest::kReading, 0) ||

@@ -8,21 +8,17 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/status_in_test.h"
 #include "engine/assemble.h"
 #include "rendezvous/keys.h"
 #include "rendezvous/memory_store.h"
 
 namespace farandole {
-
-inline void PrintTo(const Status& status, std::ostream* out) {
-  *out << (status.ok() ? "ok" : status.message());
-}
 
 inline constexpr std::chrono::milliseconds kHangGuard(60'000);
 

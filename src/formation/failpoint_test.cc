@@ -79,7 +79,7 @@ TEST(Failpoint, StrikesAtEachPlaceOfAFormation) {
   for (const std::string place :
        {"published", "shared", "attached", "counted", "completed", "departed"}) {
     const auto form_alone = [&] {
-      const EngineOptions options = options_of(0, 1);
+      const EngineOptions options = formation_options(0, 1);
       const JobOfHosts job({0});
       (void)form(
           {.options = options,

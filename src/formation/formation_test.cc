@@ -232,7 +232,7 @@ TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 4; ++rank)
     threads.emplace_back([&, rank] {
-      const EngineOptions options = options_of(rank, 4);
+      const EngineOptions options = formation_options(rank, 4);
       ends[static_cast<std::size_t>(rank)] =
           form({.options = options,
                 .stores = {job.job_store(), job.store_of(rank)},
@@ -254,7 +254,7 @@ TEST(Formation, AMissingHostIsNamedByItsRanksAndThoseThatCame) {
   std::vector<Status> ends(4);
   for (const int rank : {0, 2})
     threads.emplace_back([&, rank] {
-      EngineOptions options = options_of(rank, 4);
+      EngineOptions options = formation_options(rank, 4);
       options.start_timeout = std::chrono::milliseconds(rank == 0 ? 1000 : 60'000);
       ends[static_cast<std::size_t>(rank)] = job.form(options).status();
     });
@@ -268,7 +268,7 @@ TEST(Formation, AMissingHostIsNamedByItsRanksAndThoseThatCame) {
 
 TEST(Formation, AMissingRankOfTheOnlyHostIsNamedWithoutHosts) {
   const auto store = std::make_shared<MemoryStore>();
-  EngineOptions options = options_of(0, 2);
+  EngineOptions options = formation_options(0, 2);
   options.start_timeout = std::chrono::milliseconds(1);
   const auto formed =
       form({.options = options,
@@ -330,7 +330,7 @@ TEST(Formation, OneRankOnTwoHostsIsAnError) {
   ASSERT_EQ(job.job_store()->set(keys::process(1),
                                  keys::ProcessRecord{::getpid(), "another token", "hen"}.encode()),
             Status());
-  const auto formed = job.form(options_of(1, 2));
+  const auto formed = job.form(formation_options(1, 2));
   EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
   const std::string pid = std::to_string(::getpid());
   EXPECT_THAT(formed.status().message(),
@@ -352,11 +352,11 @@ TEST(Formation, ARecordThatDiffersOnAnotherHostIsAnError) {
 TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
   const JobOfHosts job({0, 0, 0});
   std::jthread other([&job] {
-    EXPECT_EQ(job.form(options_of(1, 3)).status(),
+    EXPECT_EQ(job.form(formation_options(1, 3)).status(),
               Status::rebuild_group("rank 0 could not start: the group [7] names rank 7, which is "
                                     "not one of this job (0 to 2)"));
   });
-  EXPECT_EQ(job.form(options_of(0, 3, {{7}})).status().code(), StatusCode::kFixCall);
+  EXPECT_EQ(job.form(formation_options(0, 3, {{7}})).status().code(), StatusCode::kFixCall);
 }
 
 TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
@@ -364,7 +364,7 @@ TEST(Formation, ARankThatComesAfterTheFormationIsRejected) {
   ByteWriter no_error;
   no_error.put_text("");
   ASSERT_TRUE(job.job_store()->set(keys::complete(1), no_error.take()).ok());
-  const auto formed = job.form(options_of(1, 2));
+  const auto formed = job.form(formation_options(1, 2));
   EXPECT_EQ(formed.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(formed.status().message(),
               HasSubstr("rank 1 of 2 came when the others had already formed the job without it"));
@@ -386,7 +386,7 @@ void publish_rank_1(const JobOfHosts& job, const EngineOptions& options) {
 
 TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
   const JobOfHosts job({0, 0});
-  const EngineOptions options = options_of(0, 2);
+  const EngineOptions options = formation_options(0, 2);
   publish_rank_1(job, options);
   ASSERT_TRUE(job.store_of(1)->set(keys::memory(1, 1), {}).ok());
   const auto formed = job.form(options);
@@ -396,7 +396,7 @@ TEST(Formation, MemoryWithoutItsDescriptorsIsAnError) {
 
 TEST(Formation, AHostThatIsCompleteWithoutItsMemoryIsAnError) {
   const JobOfHosts job({0, 0});
-  const EngineOptions options = options_of(0, 2);
+  const EngineOptions options = formation_options(0, 2);
   publish_rank_1(job, options);
   ByteWriter no_error;
   no_error.put_text("");
@@ -409,7 +409,7 @@ TEST(Formation, AHostThatIsCompleteWithoutItsMemoryIsAnError) {
 // Rank 1 has published its record, but stops before it shares its memory.
 TEST(Formation, MissingMemoryIsNamedByItsRank) {
   const JobOfHosts job({0, 0});
-  EngineOptions options = options_of(0, 2);
+  EngineOptions options = formation_options(0, 2);
   options.start_timeout = std::chrono::milliseconds(1000);
   publish_rank_1(job, options);
   const auto formed = job.form(options);

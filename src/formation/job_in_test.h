@@ -6,22 +6,19 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/status_in_test.h"
 #include "formation/formation.h"
 #include "rendezvous/memory_store.h"
 
 namespace farandole {
 
-inline void PrintTo(const Status& status, std::ostream* out) {
-  *out << (status.ok() ? "ok" : status.message());
-}
-
-inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
+inline EngineOptions formation_options(int rank, int size,
+                                       std::vector<std::vector<int>> groups = {}) {
   EngineOptions options;
   options.heap_bytes = 4 << 20;
   options.topology = {.rank = rank, .size = size};
@@ -67,7 +64,7 @@ class JobOfHosts {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size(); ++rank)
       threads.emplace_back([&, rank] {
-        EngineOptions options = options_of(rank, size(), groups);
+        EngineOptions options = formation_options(rank, size(), groups);
         change(options);
         formed[static_cast<std::size_t>(rank)] = form(options);
       });

@@ -246,7 +246,7 @@ void FirstNode::welcome(Guest& guest, NodeNews& news) {
 }
 
 void FirstNode::reject(Guest& guest, const std::string& why, TimePoint now) {
-  guest.channel.send(Rejection{why});
+  guest.channel.send(NodeRejection{why});
   guest.rejected = true;
   guest.leave_by = now + kRejectedTime;
 }
@@ -375,7 +375,7 @@ bool FirstNode::is_connected(int node) const {
 }
 
 Status FirstNode::give_up(Status why) {
-  send_to_nodes(Rejection{why.message()});
+  send_to_nodes(NodeRejection{why.message()});
   return why;
 }
 

@@ -17,7 +17,7 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.node), visit(message.nodes), visit(message.workers), visit(message.host),
         visit(message.version), visit(message.tensorflow_ports), visit(message.uses_jax),
         visit(message.is_elastic), visit(message.master_port), visit(message.has_begun);
-  else if constexpr (std::is_same_v<Message, Rejection>)
+  else if constexpr (std::is_same_v<Message, NodeRejection>)
     visit(message.why);
   else if constexpr (std::is_same_v<Message, Waiting>)
     visit(message.missing);

@@ -31,9 +31,9 @@ struct Hello {
 };
 
 // 0 →: the node cannot take part, and why. The connection ends.
-struct Rejection {
+struct NodeRejection {
   std::string why;
-  friend bool operator==(const Rejection&, const Rejection&) = default;
+  friend bool operator==(const NodeRejection&, const NodeRejection&) = default;
 };
 
 // 0 →: the job waits for these nodes.
@@ -219,10 +219,10 @@ struct MemberLost {
 
 // The position of a type in this list is the message's first byte.
 using NodeMessage =
-    std::variant<Hello, Rejection, Waiting, Start, WorkerExit, Failing, Ended, Over, WorkersWanted,
-                 WorkerReport, StacksWanted, StackReport, TimelineWanted, TimelinePiece,
-                 TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed, NoMoreWorkers,
-                 NodeLeaves, NodeState, Alive, MemberLost>;
+    std::variant<Hello, NodeRejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
+                 WorkersWanted, WorkerReport, StacksWanted, StackReport, TimelineWanted,
+                 TimelinePiece, TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed,
+                 NoMoreWorkers, NodeLeaves, NodeState, Alive, MemberLost>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

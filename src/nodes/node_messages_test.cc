@@ -10,7 +10,7 @@ namespace {
 std::vector<NodeMessage> all_messages() {
   return {Hello{1, 2, 3, "hen"},
           Hello{1, 2, 2, "hen", "1.0", {8, 9}, true},
-          Rejection{"no"},
+          NodeRejection{"no"},
           Waiting{{1, 3}},
           Start{{2, 1}, 4711},
           Start{{0, 1}, 4711, "10.0.0.3", 4712, {8, 9}, {"", "10.0.0.2"}},

@@ -187,9 +187,9 @@ void OtherNode::check_heartbeat(bool has_heard, TimePoint now) {
 }
 
 Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
-  if (const auto* rejection = std::get_if<Rejection>(&message); rejection != nullptr && !start_)
+  if (const auto* rejection = std::get_if<NodeRejection>(&message); rejection != nullptr && !start_)
     return Status::fix_call(escape_controls(rejection->why));
-  if (std::holds_alternative<Rejection>(message) && returns_until_) give_up_node_0(news);
+  if (std::holds_alternative<NodeRejection>(message) && returns_until_) give_up_node_0(news);
   if (std::holds_alternative<Start>(message) && returns_until_) {
     returns_until_.reset();
     news.node_0_is_back = true;

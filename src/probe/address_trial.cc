@@ -26,16 +26,16 @@ Link link_between_probes(std::uint32_t from, std::uint32_t to) {
           .seals_data = true};
 }
 
-Failure classify_failure(const std::string& error, bool was_connected) {
+ConnectFailure classify_failure(const std::string& error, bool was_connected) {
   const auto says = [&error](int number) {
     return error.find(std::strerror(number)) != std::string::npos;
   };
-  if (says(ECONNREFUSED)) return Failure::kRefused;
+  if (says(ECONNREFUSED)) return ConnectFailure::kRefused;
   if (says(EHOSTUNREACH) || says(ENETUNREACH) || says(EHOSTDOWN) || says(ENETDOWN))
-    return Failure::kNoRoute;
-  if (says(EACCES) || says(EPERM)) return Failure::kNoRoute;  // a firewall of this host
-  if (was_connected) return Failure::kTurnedAway;
-  return says(ETIMEDOUT) ? Failure::kNoAnswer : Failure::kOther;
+    return ConnectFailure::kNoRoute;
+  if (says(EACCES) || says(EPERM)) return ConnectFailure::kNoRoute;  // a firewall of this host
+  if (was_connected) return ConnectFailure::kTurnedAway;
+  return says(ETIMEDOUT) ? ConnectFailure::kNoAnswer : ConnectFailure::kOther;
 }
 
 AddressTrial::AddressTrial(const TlsContext& context, const Link& link,
@@ -68,7 +68,7 @@ std::optional<Attempt> AddressTrial::advance(TimePoint now) {
     deadline_ = now + options_.measure_time_max;
   }
   const auto measured = measuring_->advance(now);
-  if (!measured.ok()) return failed(Failure::kOther, measured.status().message());
+  if (!measured.ok()) return failed(ConnectFailure::kOther, measured.status().message());
   if (!*measured) return now < deadline_ ? std::nullopt : failed_in_time();
   attempt_.round_trip_seconds = (*measured)->round_trip_seconds;
   attempt_.bytes_per_second = (*measured)->bytes_per_second;
@@ -81,7 +81,7 @@ bool AddressTrial::wants_to_send() const {
   return measuring_ ? measuring_->wants_to_send() : session_->has_unsent();
 }
 
-std::optional<Attempt> AddressTrial::failed(Failure failure, const std::string& error) {
+std::optional<Attempt> AddressTrial::failed(ConnectFailure failure, const std::string& error) {
   attempt_.failure = failure;
   attempt_.error = error;
   session_.reset();
@@ -92,17 +92,17 @@ std::optional<Attempt> AddressTrial::failed(Failure failure, const std::string& 
 std::optional<Attempt> AddressTrial::failed_in_time() const {
   Attempt attempt = attempt_;
   if (is_connected_) {
-    attempt.failure = Failure::kStalled;
+    attempt.failure = ConnectFailure::kStalled;
     attempt.error = format_text("connected, but {} within {} s",
                                 measuring_->has_round_trip() ? "larger messages do not arrive"
                                                              : "small messages get no answer",
                                 whole_seconds(options_.measure_time_max));
   } else if (session_->was_turned_away()) {
-    attempt.failure = Failure::kStalled;
+    attempt.failure = ConnectFailure::kStalled;
     attempt.error = format_text("connected, but no answer within {} s",
                                 whole_seconds(options_.connect_time_max));
   } else {
-    attempt.failure = Failure::kNoAnswer;
+    attempt.failure = ConnectFailure::kNoAnswer;
     attempt.error = format_text("no answer within {} s", whole_seconds(options_.connect_time_max));
   }
   return attempt;

@@ -19,7 +19,7 @@ namespace farandole {
 Link link_between_probes(std::uint32_t from, std::uint32_t to);
 
 // The kind of a failure, from the text of its error. `was_connected`: the TCP connection was made.
-Failure classify_failure(const std::string& error, bool was_connected);
+ConnectFailure classify_failure(const std::string& error, bool was_connected);
 
 struct TrialOptions {
   bool measures = false;
@@ -44,7 +44,7 @@ class AddressTrial {
   TimePoint deadline() const { return deadline_; }
 
  private:
-  std::optional<Attempt> failed(Failure failure, const std::string& error);
+  std::optional<Attempt> failed(ConnectFailure failure, const std::string& error);
   std::optional<Attempt> failed_in_time() const;
 
   TrialOptions options_;

@@ -60,7 +60,7 @@ TEST(AddressTrial, ReachesAnotherProbe) {
 TEST(AddressTrial, MeasuresAConnection) {
   OtherProbe other('a');
   const Attempt attempt = attempt_at(other.address(), &other, {.measures = true});
-  EXPECT_EQ(attempt.failure, Failure::kNone) << attempt.error;
+  EXPECT_EQ(attempt.failure, ConnectFailure::kNone) << attempt.error;
   EXPECT_GT(attempt.round_trip_seconds, 0);
   EXPECT_GT(attempt.bytes_per_second, 0);
 }
@@ -72,32 +72,33 @@ TEST(AddressTrial, APortWithoutAProcessRefuses) {
     address = other.address();
   }
   const Attempt attempt = attempt_at(address, nullptr, {});
-  EXPECT_EQ(attempt.failure, Failure::kRefused) << attempt.error;
+  EXPECT_EQ(attempt.failure, ConnectFailure::kRefused) << attempt.error;
 }
 
 TEST(AddressTrial, OtherProcessesTurnUsAway) {
   OtherProbe stranger('b');
-  EXPECT_EQ(attempt_at(stranger.address(), &stranger, {}).failure, Failure::kTurnedAway);
+  EXPECT_EQ(attempt_at(stranger.address(), &stranger, {}).failure, ConnectFailure::kTurnedAway);
   OtherProbe other('a');  // we look for probe 2
-  EXPECT_EQ(attempt_at(other.address(), &other, {}, 2).failure, Failure::kTurnedAway);
+  EXPECT_EQ(attempt_at(other.address(), &other, {}, 2).failure, ConnectFailure::kTurnedAway);
 }
 
 TEST(AddressTrial, AConnectionWithoutAnswersStalls) {
   OtherProbe other('a');
   const Attempt attempt =
       attempt_at(other.address(), nullptr, {.connect_time_max = std::chrono::milliseconds(50)});
-  EXPECT_EQ(attempt.failure, Failure::kStalled) << attempt.error;
+  EXPECT_EQ(attempt.failure, ConnectFailure::kStalled) << attempt.error;
 }
 
 TEST(AddressTrial, FailuresHaveKinds) {
   EXPECT_EQ(classify_failure("connect: Connection refused (no process listens there)", false),
-            Failure::kRefused);
-  EXPECT_EQ(classify_failure("connect: No route to host", false), Failure::kNoRoute);
-  EXPECT_EQ(classify_failure("connect: Network is unreachable", false), Failure::kNoRoute);
-  EXPECT_EQ(classify_failure("connect: Operation not permitted", false), Failure::kNoRoute);
-  EXPECT_EQ(classify_failure("receive: Connection timed out", false), Failure::kNoAnswer);
-  EXPECT_EQ(classify_failure("receive: Connection reset by peer", true), Failure::kTurnedAway);
-  EXPECT_EQ(classify_failure("Too many open files", false), Failure::kOther);
+            ConnectFailure::kRefused);
+  EXPECT_EQ(classify_failure("connect: No route to host", false), ConnectFailure::kNoRoute);
+  EXPECT_EQ(classify_failure("connect: Network is unreachable", false), ConnectFailure::kNoRoute);
+  EXPECT_EQ(classify_failure("connect: Operation not permitted", false), ConnectFailure::kNoRoute);
+  EXPECT_EQ(classify_failure("receive: Connection timed out", false), ConnectFailure::kNoAnswer);
+  EXPECT_EQ(classify_failure("receive: Connection reset by peer", true),
+            ConnectFailure::kTurnedAway);
+  EXPECT_EQ(classify_failure("Too many open files", false), ConnectFailure::kOther);
 }
 
 }  // namespace

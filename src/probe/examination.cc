@@ -228,7 +228,7 @@ void Examiner::measure(std::size_t from, std::size_t to) {
   if (probes_[from].state != State::kReady || probes_[to].state != State::kReady) return;
   ConnectOrder order{.targets = {}, .measures = true};
   for (const Attempt& attempt : probes_[from].report.attempts)
-    if (attempt.to == to && attempt.failure == Failure::kNone)
+    if (attempt.to == to && attempt.failure == ConnectFailure::kNone)
       order.targets.push_back({attempt.to, attempt.address});
   if (order.targets.empty()) return;
   if (probes_.size() > kAllAddressesHostsMax) order.targets.resize(1);

@@ -76,7 +76,7 @@ TEST_F(ExaminationTest, EachHostReachesTheOther) {
     ASSERT_FALSE(host.attempts.empty());
     for (const Attempt& attempt : host.attempts) {
       EXPECT_EQ(attempt.to, 1 - number);
-      EXPECT_EQ(attempt.failure, Failure::kNone) << attempt.error;
+      EXPECT_EQ(attempt.failure, ConnectFailure::kNone) << attempt.error;
       EXPECT_GT(attempt.round_trip_seconds, 0);
       EXPECT_GT(attempt.bytes_per_second, 0);
     }

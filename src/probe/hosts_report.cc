@@ -189,7 +189,7 @@ std::vector<std::string> connection_cell(const Survey& survey, std::size_t from,
   const Attempt* attempt = used_attempt(survey, from, to);
   if (attempt == nullptr) return {"not tried"};
   const std::string ip = escape_controls(ip_of(attempt->address));
-  if (attempt->failure != Failure::kNone) return {ip, short_text(attempt->failure)};
+  if (attempt->failure != ConnectFailure::kNone) return {ip, short_text(attempt->failure)};
   return {ip, round_trip_text(attempt->round_trip_seconds), rate_text(attempt->bytes_per_second)};
 }
 
@@ -218,7 +218,7 @@ std::string summary(const Survey& survey, int columns) {
       if (from == to) continue;
       ++pairs;
       const Attempt* attempt = used_attempt(survey, from, to);
-      if (attempt == nullptr || attempt->failure != Failure::kNone) continue;
+      if (attempt == nullptr || attempt->failure != ConnectFailure::kNone) continue;
       ++working;
       if (attempt->round_trip_seconds > 0) round_trips.push_back(attempt->round_trip_seconds);
       if (attempt->bytes_per_second > 0) rates.push_back(attempt->bytes_per_second);

@@ -70,9 +70,9 @@ TEST(HostsReport, DifferencesAreMarked) {
 
 TEST(HostsReport, AnAddressThatFailsIsReplacedByOneThatWorks) {
   Survey survey = survey_of(2);
-  fail_for_all(survey, address_of_host(1, 0), Failure::kNoAnswer);
+  fail_for_all(survey, address_of_host(1, 0), ConnectFailure::kNoAnswer);
   EXPECT_THAT(report_of(survey), HasSubstr("h0                      10.1.0.1\n"));
-  fail_for_all(survey, address_of_host(1, 1), Failure::kRefused);
+  fail_for_all(survey, address_of_host(1, 1), ConnectFailure::kRefused);
   const std::string report = report_of(survey);
   EXPECT_THAT(report, HasSubstr("h0                      10.0.0.1\n"
                                 "                        no answer\n"));
@@ -94,7 +94,7 @@ TEST(HostsReport, AHostThatDidNotStart) {
 TEST(HostsReport, TheSameAdviceStandsOnce) {
   Survey survey = survey_of(2);
   for (const std::size_t host : {0U, 1U})
-    fail_for_all(survey, address_of_host(host, 1), Failure::kNoAnswer);
+    fail_for_all(survey, address_of_host(host, 1), ConnectFailure::kNoAnswer);
   const std::string report = report_of(survey);
   const auto first = report.find("to do:");
   EXPECT_NE(first, std::string::npos);
@@ -111,7 +111,7 @@ TEST(HostsReport, FitsTheTerminal) {
     }
     survey.hosts[1].facts->version = "1.1";
     for (const int interface : {0, 1})
-      fail_for_all(survey, address_of_host(1, interface), Failure::kNoAnswer);
+      fail_for_all(survey, address_of_host(1, interface), ConnectFailure::kNoAnswer);
     for (const int columns : {60, 100, 160})
       EXPECT_LE(widest_line(report_of(survey, {.columns = columns})), columns)
           << hosts << " hosts\n"
@@ -132,7 +132,7 @@ TEST(HostsReport, ShowsTheFirstProblemsOnly) {
   Survey survey = survey_of(30);
   for (std::size_t host = 0; host < 30; ++host)
     for (const int interface : {0, 1})
-      fail_for_all(survey, address_of_host(host, interface), Failure::kNoAnswer);
+      fail_for_all(survey, address_of_host(host, interface), ConnectFailure::kNoAnswer);
   const std::string report = report_of(survey);
   EXPECT_THAT(report, HasSubstr("30 hosts; 0 of 870 connections work\n"));
   EXPECT_THAT(report, HasSubstr("not reach h19: no answer"));

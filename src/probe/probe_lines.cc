@@ -65,7 +65,7 @@ Attempt attempt_in(const Json& object) {
   const bool is_known = failure >= 0 && failure < kFailures;
   return {.to = field<std::uint32_t>(object, "to"),
           .address = field<std::string>(object, "address"),
-          .failure = is_known ? static_cast<Failure>(failure) : Failure::kOther,
+          .failure = is_known ? static_cast<ConnectFailure>(failure) : ConnectFailure::kOther,
           .error = field<std::string>(object, "error"),
           .round_trip_seconds = field<double>(object, "round_trip_seconds"),
           .bytes_per_second = field<double>(object, "bytes_per_second")};

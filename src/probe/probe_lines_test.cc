@@ -35,7 +35,7 @@ TEST(ProbeLines, AnswersArriveUnchanged) {
                                          ClockAnswer{1'700'000'000'123'456'789},
                                          Attempt{.to = 3,
                                                  .address = "10.0.0.1:4711",
-                                                 .failure = Failure::kStalled,
+                                                 .failure = ConnectFailure::kStalled,
                                                  .error = "it hangs",
                                                  .round_trip_seconds = 1.5e-5,
                                                  .bytes_per_second = 1.25e9}};
@@ -66,7 +66,7 @@ TEST(ProbeLines, AnotherVersionMayHaveOtherFields) {
   EXPECT_EQ(std::get<HostFacts>(*answer), HostFacts{.version = "9"});
   const auto attempt = decode_probe_answer(R"({"attempt": {"to": 1, "failure": 99}})");
   ASSERT_TRUE(attempt);
-  EXPECT_EQ(std::get<Attempt>(*attempt).failure, Failure::kOther);
+  EXPECT_EQ(std::get<Attempt>(*attempt).failure, ConnectFailure::kOther);
 }
 
 TEST(ProbeLines, BytesThatAreNotUtf8AreReplaced) {

@@ -285,7 +285,7 @@ void Prober::start_trials() {
     } else {
       write_line(encode(ProbeAnswer(Attempt{.to = target.host,
                                             .address = target.address,
-                                            .failure = Failure::kOther,
+                                            .failure = ConnectFailure::kOther,
                                             .error = address.status().message()})));
     }
   }

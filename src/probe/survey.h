@@ -45,7 +45,7 @@ struct NameLookup {
 };
 
 // Why there is no connection to an address.
-enum class Failure : std::uint8_t {
+enum class ConnectFailure : std::uint8_t {
   kNone,
   kRefused,     // no process listens there, or a firewall rejects
   kNoAnswer,    // usually a firewall that drops packets
@@ -60,7 +60,7 @@ inline constexpr int kFailures = 7;
 struct Attempt {
   std::uint32_t to = 0;  // the number of the other host
   std::string address;
-  Failure failure = Failure::kNone;
+  ConnectFailure failure = ConnectFailure::kNone;
   std::string error{};            // of the system; empty if it works
   double round_trip_seconds = 0;  // the median of some small messages; 0 if not measured
   double bytes_per_second = 0;    // in one connection, sealed; 0 if not measured

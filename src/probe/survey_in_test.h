@@ -45,7 +45,8 @@ inline Survey survey_of(std::size_t hosts) {
 }
 
 // Makes an attempt fail.
-inline void fail(Survey& survey, std::size_t from, const std::string& address, Failure failure) {
+inline void fail(Survey& survey, std::size_t from, const std::string& address,
+                 ConnectFailure failure) {
   for (Attempt& attempt : survey.hosts[from].attempts) {
     if (attempt.address != address) continue;
     attempt.failure = failure;
@@ -56,7 +57,7 @@ inline void fail(Survey& survey, std::size_t from, const std::string& address, F
 }
 
 // Makes all attempts at this address fail.
-inline void fail_for_all(Survey& survey, const std::string& address, Failure failure) {
+inline void fail_for_all(Survey& survey, const std::string& address, ConnectFailure failure) {
   for (std::size_t from = 0; from < survey.hosts.size(); ++from)
     fail(survey, from, address, failure);
 }

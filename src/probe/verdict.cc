@@ -53,7 +53,7 @@ bool is_reached(const Survey& survey, std::size_t to, const std::string& address
   for (const HostReport& host : survey.hosts)
     for (const Attempt& attempt : host.attempts) {
       if (attempt.to != to || attempt.address != address) continue;
-      if (attempt.failure != Failure::kNone) return false;
+      if (attempt.failure != ConnectFailure::kNone) return false;
       was_tried = true;
     }
   return was_tried;
@@ -61,7 +61,7 @@ bool is_reached(const Survey& survey, std::size_t to, const std::string& address
 
 bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
   const Attempt* used = used_attempt(survey, from, to);
-  return used != nullptr && used->failure == Failure::kNone;
+  return used != nullptr && used->failure == ConnectFailure::kNone;
 }
 
 // Whether it is a link-local address with its interface, which rules of firewalls write in another
@@ -109,28 +109,28 @@ std::string firewall_advice(const Survey& survey, const Attempt& attempt, const 
 std::string advice_for(const Survey& survey, const Attempt& attempt, const Numbers& from) {
   const std::string ip = ip_of(attempt.address);
   switch (attempt.failure) {
-    case Failure::kRefused:
+    case ConnectFailure::kRefused:
       return format_text("a firewall rejects the port, or another machine has the address {}; {}",
                          ip, firewall_advice(survey, attempt, from));
-    case Failure::kNoAnswer:
+    case ConnectFailure::kNoAnswer:
       return "a firewall probably drops the packets; " + firewall_advice(survey, attempt, from);
-    case Failure::kNoRoute:
+    case ConnectFailure::kNoRoute:
       return format_text(
           "look at `ip route get {}` and at the firewall on {}; if the network of this address "
           "does not connect the hosts, choose another one with --network-interfaces",
           ip, names_of(survey, from));
-    case Failure::kTurnedAway:
+    case ConnectFailure::kTurnedAway:
       return format_text(
           "another program or another machine answers at {}; if several hosts have this address, "
           "as the bridges of containers do, leave it out with `--network-interfaces '!{}'`",
           attempt.address, ip);
-    case Failure::kStalled:
+    case ConnectFailure::kStalled:
       return format_text(
           "probably a part of the network has a smaller MTU than the hosts: compare the MTU in "
           "`ip link` on both hosts, and try `ping -M do -s 1472 {}` from {}",
           ip, names_of(survey, from));
-    case Failure::kNone:
-    case Failure::kOther:
+    case ConnectFailure::kNone:
+    case ConnectFailure::kOther:
       break;
   }
   return "";
@@ -149,7 +149,7 @@ void add_hosts_that_failed(const Survey& survey, std::vector<Problem>& problems)
 
 // The addresses of a host at which the same hosts have the same failure.
 struct FailureGroup {
-  Failure failure = Failure::kNone;
+  ConnectFailure failure = ConnectFailure::kNone;
   std::vector<Attempt> attempts;  // one for each address
   Numbers from;
 };
@@ -158,7 +158,7 @@ std::vector<FailureGroup> failure_groups(const Survey& survey, std::size_t to, b
   for (std::size_t from = 0; from < survey.hosts.size(); ++from) {
     if (is_reachable(survey, from, to) == fatal) continue;
     for (const Attempt& attempt : survey.hosts[from].attempts) {
-      if (attempt.to != to || attempt.failure == Failure::kNone) continue;
+      if (attempt.to != to || attempt.failure == ConnectFailure::kNone) continue;
       const auto same = std::ranges::find_if(of_addresses, [&](const FailureGroup& group) {
         return group.attempts.front().address == attempt.address &&
                group.failure == attempt.failure;
@@ -191,7 +191,8 @@ std::string place_of(const HostReport& host, const Attempt& attempt) {
 // "hen, owl do not reach newt: no answer at 10.0.0.3 port 4711 (eth0)".
 std::string text_of(const Survey& survey, std::size_t to, const FailureGroup& group) {
   const Attempt& first = group.attempts.front();
-  const bool needs_detail = group.failure == Failure::kOther || group.failure == Failure::kStalled;
+  const bool needs_detail =
+      group.failure == ConnectFailure::kOther || group.failure == ConnectFailure::kStalled;
   std::vector<std::string> places;
   for (const Attempt& attempt : group.attempts)
     places.push_back(place_of(survey.hosts[to], attempt));
@@ -220,7 +221,7 @@ void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
       const std::string found =
           format_text("{}; another address works", text_of(survey, to, group));
       const std::string advice = advice_for(survey, group.attempts.front(), group.from);
-      if (group.failure == Failure::kStalled)
+      if (group.failure == ConnectFailure::kStalled)
         problems.push_back(
             {true, format_text("{}, but a job may choose this one and hang", found),
              value.empty() ? advice : format_text("{}; until then, {}", advice, choice)});
@@ -395,7 +396,7 @@ std::string ip_of(const std::string& address) {
   return parsed.ok() ? parsed->ip_text() : address;
 }
 
-std::string short_text(Failure failure) {
+std::string short_text(ConnectFailure failure) {
   constexpr std::array<std::string_view, kFailures> kTexts{
       "works", "refused", "no answer", "no route", "turned away", "data stalls", "failed"};
   return std::string(kTexts.at(static_cast<std::size_t>(failure)));
@@ -408,7 +409,7 @@ const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t 
   for (const OfferedAddress& offered : target.facts->addresses)
     for (const Attempt& attempt : survey.hosts[from].attempts) {
       if (attempt.to != to || attempt.address != offered.address) continue;
-      if (attempt.failure == Failure::kNone) return &attempt;
+      if (attempt.failure == ConnectFailure::kNone) return &attempt;
       if (first == nullptr) first = &attempt;
     }
   return first;

@@ -34,6 +34,6 @@ std::string interfaces_that_work(const Survey& survey);
 std::string ip_of(const std::string& address);
 
 // "no answer", "refused" and so on.
-std::string short_text(Failure failure);
+std::string short_text(ConnectFailure failure);
 
 }  // namespace farandole

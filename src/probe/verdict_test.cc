@@ -49,7 +49,7 @@ TEST(Verdict, AHostThatCannotListenIsFatal) {
 TEST(Verdict, ABlockedHostNamesItsPortAndTheHostsThatAskedIt) {
   Survey survey = survey_of(3);
   for (const int interface : {0, 1})
-    fail_for_all(survey, address_of_host(1, interface), Failure::kNoAnswer);
+    fail_for_all(survey, address_of_host(1, interface), ConnectFailure::kNoAnswer);
   EXPECT_THAT(
       problems_of(survey),
       ElementsAre(fatal("h0, h2 do not reach h1: no answer at 10.0.0.1 port 4711 (eth0), 10.1.0.1 "
@@ -68,26 +68,26 @@ TEST(Verdict, ABlockedHostNamesItsPortAndTheHostsThatAskedIt) {
 TEST(Verdict, OneDirectionIsEnoughForAFatalProblem) {
   Survey survey = survey_of(2);
   for (const int interface : {0, 1})
-    fail(survey, 0, address_of_host(1, interface), Failure::kRefused);
+    fail(survey, 0, address_of_host(1, interface), ConnectFailure::kRefused);
   EXPECT_THAT(problems_of(survey),
               ElementsAre(fatal("h0 does not reach h1: refused", "a firewall rejects the port")));
 }
 
 TEST(Verdict, EachFailureHasAdviceOfItsOwn) {
-  const auto advice = [](Failure failure) {
+  const auto advice = [](ConnectFailure failure) {
     Survey survey = survey_of(2);
     for (const int interface : {0, 1}) fail_for_all(survey, address_of_host(1, interface), failure);
     const auto problems = problems_of(survey);
     return problems.empty() ? "" : problems.front().advice;
   };
-  EXPECT_THAT(advice(Failure::kNoRoute), HasSubstr("ip route get 10.0.0.1"));
-  EXPECT_THAT(advice(Failure::kTurnedAway), HasSubstr("--network-interfaces '!10.0.0.1'"));
-  EXPECT_THAT(advice(Failure::kStalled), HasSubstr("ping -M do -s 1472 10.0.0.1` from h0"));
+  EXPECT_THAT(advice(ConnectFailure::kNoRoute), HasSubstr("ip route get 10.0.0.1"));
+  EXPECT_THAT(advice(ConnectFailure::kTurnedAway), HasSubstr("--network-interfaces '!10.0.0.1'"));
+  EXPECT_THAT(advice(ConnectFailure::kStalled), HasSubstr("ping -M do -s 1472 10.0.0.1` from h0"));
 }
 
 TEST(Verdict, ADeadInterfaceIsALimitWithTheInterfaceThatWorks) {
   Survey survey = survey_of(3);
-  fail_for_all(survey, address_of_host(2, 0), Failure::kNoAnswer);
+  fail_for_all(survey, address_of_host(2, 0), ConnectFailure::kNoAnswer);
   EXPECT_THAT(problems_of(survey),
               ElementsAre(limited("h0, h1 do not reach h2: no answer at 10.0.0.2 port 4711 (eth0); "
                                   "another address works",
@@ -96,7 +96,7 @@ TEST(Verdict, ADeadInterfaceIsALimitWithTheInterfaceThatWorks) {
 
 TEST(Verdict, AnAddressWhereDataStallsIsFatalBecauseAJobMayChooseIt) {
   Survey survey = survey_of(2);
-  fail_for_all(survey, address_of_host(1, 0), Failure::kStalled);
+  fail_for_all(survey, address_of_host(1, 0), ConnectFailure::kStalled);
   EXPECT_THAT(problems_of(survey),
               ElementsAre(fatal("h0 does not reach h1: data stalls at 10.0.0.1 port 4711 (eth0) "
                                 "(the error of the system); another address works, but a job may "
@@ -109,11 +109,11 @@ TEST(Verdict, TheChoiceOfInterfacesLeavesOutAllThatFail) {
   EXPECT_EQ(interfaces_that_work(survey), "eth0");
   survey.hosts[0].facts->addresses[0].interface = "ens3";
   EXPECT_EQ(interfaces_that_work(survey), "ens3,eth0");
-  fail_for_all(survey, address_of_host(1, 0), Failure::kNoAnswer);
+  fail_for_all(survey, address_of_host(1, 0), ConnectFailure::kNoAnswer);
   EXPECT_EQ(interfaces_that_work(survey), "ens3,eth1");
   for (auto& offered : survey.hosts[1].facts->addresses) offered.interface = "eth0";
   EXPECT_EQ(interfaces_that_work(survey), "10.0.0.0,10.1.0.1");
-  fail_for_all(survey, address_of_host(1, 1), Failure::kNoAnswer);
+  fail_for_all(survey, address_of_host(1, 1), ConnectFailure::kNoAnswer);
   EXPECT_EQ(interfaces_that_work(survey), "");
 }
 
@@ -126,9 +126,9 @@ TEST(Verdict, IfOneFamilyFailsTheOtherIsTheChoice) {
     for (Attempt& attempt : survey.hosts[1 - host].attempts)
       if (attempt.address == old) attempt.address = v6;
   }
-  fail_for_all(survey, "[fd00::1]:4711", Failure::kNoRoute);
+  fail_for_all(survey, "[fd00::1]:4711", ConnectFailure::kNoRoute);
   EXPECT_EQ(interfaces_that_work(survey), "0.0.0.0/0");
-  fail_for_all(survey, address_of_host(0, 0), Failure::kNoRoute);
+  fail_for_all(survey, address_of_host(0, 0), ConnectFailure::kNoRoute);
   EXPECT_EQ(interfaces_that_work(survey), "");
 }
 
@@ -179,7 +179,7 @@ TEST(Verdict, NamesAreReportedWithTheHostsThatDoNotKnowThem) {
 TEST(Verdict, LongListsAreCut) {
   Survey survey = survey_of(20);
   for (const int interface : {0, 1})
-    fail_for_all(survey, address_of_host(7, interface), Failure::kNoAnswer);
+    fail_for_all(survey, address_of_host(7, interface), ConnectFailure::kNoAnswer);
   const auto problems = problems_of(survey);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_THAT(problems[0].found, HasSubstr("h0, h1, h2, h3 and 15 others do not reach h7"));

@@ -1,4 +1,4 @@
-#include "control/relay.h"
+#include "control/tree_relay.h"
 
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ using testing::ElementsAre;
 // Members 0 and 1 are on the first host, 2 to 4 on the second. Member 2 leads the second host.
 const std::vector<int> kHosts = {1, 1, 2, 2, 2};
 
-Relay relay_of(int member) { return Relay(place_in_tree(member, kHosts)); }
+TreeRelay relay_of(int member) { return TreeRelay(place_in_tree(member, kHosts)); }
 
 MemberSet set_of(std::initializer_list<int> members) {
   MemberSet set;
@@ -25,7 +25,7 @@ AnnounceAgain again(const std::string& name) { return {{.name = name, .dimension
 Report report(std::uint32_t completed) { return {1, completed, 0, 0, 0, 0}; }
 
 // The next message to the parent, decoded.
-Announcements take(Relay& relay) {
+Announcements take(TreeRelay& relay) {
   const auto message = relay.next_message();
   if (!message) return {};
   EXPECT_EQ(message->to, relay.parent());
@@ -38,7 +38,7 @@ Bytes message_of(const Announcements& announcements) {
   return *packer.take();
 }
 
-TEST(Relay, MergesEqualAnnouncementsWhileItWaits) {
+TEST(TreeRelay, MergesEqualAnnouncementsWhileItWaits) {
   auto relay = relay_of(2);
   for (const std::uint32_t id : {1U, 9U}) {
     relay.add({MemberSet(3), {by_id(id)}});
@@ -52,7 +52,7 @@ TEST(Relay, MergesEqualAnnouncementsWhileItWaits) {
   EXPECT_FALSE(relay.next_message().has_value());
 }
 
-TEST(Relay, AnnouncementsThatDifferStayApart) {
+TEST(TreeRelay, AnnouncementsThatDifferStayApart) {
   auto relay = relay_of(2);
   relay.add({MemberSet(3), {by_id(1, 5)}});
   relay.add({MemberSet(4), {by_id(1, 6)}});
@@ -63,7 +63,7 @@ TEST(Relay, AnnouncementsThatDifferStayApart) {
 
 // Member 4 has announced the id 1 before it announces the same call again, so the coordinator must
 // get them in this order.
-TEST(Relay, OnlyAnnouncementsOfCallsOvertake) {
+TEST(TreeRelay, OnlyAnnouncementsOfCallsOvertake) {
   auto relay = relay_of(2);
   relay.add({MemberSet(3), {again("x")}});
   relay.add({MemberSet(4), {by_id(1), again("x")}});
@@ -71,7 +71,7 @@ TEST(Relay, OnlyAnnouncementsOfCallsOvertake) {
   EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), again("x")}}));
 }
 
-TEST(Relay, MergesEqualReports) {
+TEST(TreeRelay, MergesEqualReports) {
   auto relay = relay_of(2);
   relay.add({MemberSet(2), {report(7)}});
   relay.add({MemberSet(3), {report(6)}});
@@ -81,7 +81,7 @@ TEST(Relay, MergesEqualReports) {
 }
 
 // The coordinator accepts no announcement of a member after its report.
-TEST(Relay, AReportDoesNotOvertake) {
+TEST(TreeRelay, AReportDoesNotOvertake) {
   auto relay = relay_of(2);
   relay.add({MemberSet(2), {report(7)}});
   relay.add({MemberSet(4), {by_id(1), report(7)}});
@@ -89,7 +89,7 @@ TEST(Relay, AReportDoesNotOvertake) {
   EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), report(7)}}));
 }
 
-TEST(Relay, AMemberThatSendsOnlyForItselfDoesNotWait) {
+TEST(TreeRelay, AMemberThatSendsOnlyForItselfDoesNotWait) {
   auto relay = relay_of(3);
   for (const std::uint32_t id : {1U, 2U}) {
     relay.add({MemberSet(3), {by_id(id)}});
@@ -97,7 +97,7 @@ TEST(Relay, AMemberThatSendsOnlyForItselfDoesNotWait) {
   }
 }
 
-TEST(Relay, AcknowledgesTheMessagesOfLeaders) {
+TEST(TreeRelay, AcknowledgesTheMessagesOfLeaders) {
   auto root = relay_of(0);
   const Announcements of_leader{set_of({2, 4}), {by_id(1)}};
   EXPECT_EQ(root.receive_from_child(2, message_of(of_leader)).value(), of_leader);
@@ -110,7 +110,7 @@ TEST(Relay, AcknowledgesTheMessagesOfLeaders) {
   EXPECT_FALSE(root.next_message().has_value());
 }
 
-TEST(Relay, PassesTheStreamToEveryChild) {
+TEST(TreeRelay, PassesTheStreamToEveryChild) {
   const Bytes stream(3, std::byte{2});
   std::vector<int> receivers;
   for (const int member : {0, 1, 2}) {
@@ -124,7 +124,7 @@ TEST(Relay, PassesTheStreamToEveryChild) {
   EXPECT_THAT(receivers, ElementsAre(1, 2, 3, 4));
 }
 
-TEST(Relay, WrongMessagesAreErrors) {
+TEST(TreeRelay, WrongMessagesAreErrors) {
   auto root = relay_of(0);
   const auto problem_of = [&](int from, const Announcements& announcements) {
     return root.receive_from_child(from, message_of(announcements)).status();

@@ -1,4 +1,4 @@
-#include "control/relay.h"
+#include "control/tree_relay.h"
 
 #include <algorithm>
 #include <string_view>
@@ -28,12 +28,12 @@ std::optional<std::uint64_t> digest_of_call(const Announcement& item) {
 
 }  // namespace
 
-void Relay::add(const Announcements& announcements) {
+void TreeRelay::add(const Announcements& announcements) {
   CHECK(!is_root(), "the root has no parent");
   for (const auto& item : announcements.items) merge(announcements.from, item);
 }
 
-void Relay::merge(const MemberSet& from, const Announcement& item) {
+void TreeRelay::merge(const MemberSet& from, const Announcement& item) {
   if (auto* const queued = find_equal(from, item)) return queued->from.insert(from);
   if (const auto digest = digest_of_call(item)) positions_of_calls_.emplace(*digest, queue_.size());
   queue_.push_back({from, {item}});
@@ -41,7 +41,7 @@ void Relay::merge(const MemberSet& from, const Announcement& item) {
 
 // Returns the queued announcement of other members to which this one can be added; null if there is
 // none.
-Announcements* Relay::find_equal(const MemberSet& from, const Announcement& item) {
+Announcements* TreeRelay::find_equal(const MemberSet& from, const Announcement& item) {
   const auto is_equal = [&](const Announcements& queued) {
     return queued.items.front() == item && !queued.from.intersects(from);
   };
@@ -58,7 +58,7 @@ Announcements* Relay::find_equal(const MemberSet& from, const Announcement& item
   return nullptr;
 }
 
-Result<Announcements> Relay::receive_from_child(int from, std::span<const std::byte> message) {
+Result<Announcements> TreeRelay::receive_from_child(int from, std::span<const std::byte> message) {
   const auto child = std::ranges::find(place_.children, from, &TreeChild::member);
   if (child == place_.children.end())
     return Status::stop("its sender is neither above nor below this rank in the tree of the group");
@@ -70,17 +70,17 @@ Result<Announcements> Relay::receive_from_child(int from, std::span<const std::b
   return announcements;
 }
 
-Status Relay::acknowledged() {
+Status TreeRelay::acknowledged() {
   if (unacknowledged_ == 0) return Status::stop("it acknowledges a message that was not sent");
   --unacknowledged_;
   return {};
 }
 
-void Relay::pass_down(const Bytes& message) {
+void TreeRelay::pass_down(const Bytes& message) {
   for (const auto& child : place_.children) ready_.push_back({child.member, message});
 }
 
-std::optional<OutgoingMessage> Relay::next_message() {
+std::optional<OutgoingMessage> TreeRelay::next_message() {
   if (!queue_.empty() && unacknowledged_ < kUnacknowledgedMax) pack_queue();
   if (ready_.empty()) return std::nullopt;
   auto message = std::move(ready_.front());
@@ -89,7 +89,7 @@ std::optional<OutgoingMessage> Relay::next_message() {
 }
 
 // Only a member that sends for others waits for acknowledgements.
-void Relay::pack_queue() {
+void TreeRelay::pack_queue() {
   MessagePacker packer;
   for (const auto& [from, items] : queue_) packer.add(from, items.front());
   queue_.clear();

@@ -1,4 +1,4 @@
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -57,11 +57,11 @@ struct RelaysInTest {
     host = make(std::move(down.first), std::move(up.second), std::move(host_ends));
   }
 
-  static std::unique_ptr<Relay> make(Descriptor from, Descriptor to,
-                                     std::vector<RelayStream> streams) {
-    auto made = Relay::create(std::move(from), std::move(to), std::move(streams));
+  static std::unique_ptr<StreamRelay> make(Descriptor from, Descriptor to,
+                                           std::vector<RelayStream> streams) {
+    auto made = StreamRelay::create(std::move(from), std::move(to), std::move(streams));
     EXPECT_TRUE(made.ok());
-    return std::make_unique<Relay>(std::move(made).value());
+    return std::make_unique<StreamRelay>(std::move(made).value());
   }
 
   void serve() {
@@ -78,8 +78,8 @@ struct RelaysInTest {
     }
   }
 
-  std::unique_ptr<Relay> driver;
-  std::unique_ptr<Relay> host;
+  std::unique_ptr<StreamRelay> driver;
+  std::unique_ptr<StreamRelay> host;
 };
 
 // Writes what fits now, and returns what is left.
@@ -300,8 +300,8 @@ TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
   Ends down = pipe_ends();
   Ends up = pipe_ends();
   Ends source = pipe_ends();
-  auto relay = Relay::create(std::move(down.first), std::move(up.second),
-                             one({.id = 5, .source = std::move(source.first)}), "before");
+  auto relay = StreamRelay::create(std::move(down.first), std::move(up.second),
+                                   one({.id = 5, .source = std::move(source.first)}), "before");
   ASSERT_TRUE(relay.ok());
   ASSERT_EQ(write_some(source.second, "after"), "");
   relay->serve();
@@ -314,12 +314,12 @@ TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
 
 TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
   Ends pipe = pipe_ends();
-  const auto invalid = Relay::create(Descriptor(), std::move(pipe.second), {});
+  const auto invalid = StreamRelay::create(Descriptor(), std::move(pipe.second), {});
   EXPECT_EQ(invalid.status().code(), StatusCode::kStop);
   EXPECT_EQ(invalid.status().message(), "descriptor -1 cannot be made non-blocking");
   // epoll does not accept /dev/null.
   const auto null_device = [] { return Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
-  const auto unwatched = Relay::create(null_device(), std::move(pipe.first), {});
+  const auto unwatched = StreamRelay::create(null_device(), std::move(pipe.first), {});
   EXPECT_TRUE(
       unwatched.status().message().starts_with("the connection to a host cannot be watched"))
       << unwatched.status().message();

@@ -1,5 +1,5 @@
-// Relay: how one member passes on the control messages of its group. Announcements go up the tree
-// to the coordinator, and the coordinator's stream goes down the tree to every member.
+// TreeRelay: how one member passes on the control messages of its group. Announcements go up the
+// tree to the coordinator, and the coordinator's stream goes down the tree to every member.
 //
 // A leader merges equal announcements of different members into one, which says for which members
 // it speaks. While two messages of a leader are not acknowledged by its parent, the leader collects
@@ -26,9 +26,9 @@
 
 namespace farandole {
 
-class Relay {
+class TreeRelay {
  public:
-  explicit Relay(TreePlace place) : place_(std::move(place)) {}
+  explicit TreeRelay(TreePlace place) : place_(std::move(place)) {}
 
   bool is_root() const { return !place_.parent; }
   std::optional<int> parent() const { return place_.parent; }

@@ -1,5 +1,5 @@
-// Relay: carries the bytes of many descriptors over one connection to another Relay, and back. The
-// driver uses it because ssh is its only connection to another host.
+// StreamRelay: carries the bytes of many descriptors over one connection to another StreamRelay,
+// and back. The driver uses it because ssh is its only connection to another host.
 //
 // Each stream has its own flow control: at most kRelayWindowBytes of it are on the way or wait at
 // the other relay. So a stream that nobody reads delays no other stream, and memory is bounded.
@@ -38,12 +38,12 @@ struct RelayStream {
 };
 
 // Only one thread may use it. It never blocks. SIGPIPE must be blocked or ignored.
-class Relay {
+class StreamRelay {
  public:
   // `from_peer` and `to_peer` are the connection; both become non-blocking. `before` is sent before
   // the first frame. Errors: kStop.
-  static Result<Relay> create(Descriptor from_peer, Descriptor to_peer,
-                              std::vector<RelayStream> streams, std::string_view before = {});
+  static Result<StreamRelay> create(Descriptor from_peer, Descriptor to_peer,
+                                    std::vector<RelayStream> streams, std::string_view before = {});
 
   // Can be polled: it is readable when serve() has something to do.
   int descriptor() const { return poller_.descriptor(); }
@@ -98,7 +98,7 @@ class Relay {
     std::deque<Held> held{};  // of the source, or for the taker
   };
 
-  Relay(Poller poller, Descriptor from_peer, Descriptor to_peer);
+  StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer);
   void read_peer();
   Status handle(const RelayFrame& frame);
   Status receive(Stream& stream, std::string_view bytes);

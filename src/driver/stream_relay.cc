@@ -1,4 +1,4 @@
-#include "driver/relay.h"
+#include "driver/stream_relay.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -59,25 +59,25 @@ void close_sink(Descriptor& sink) {
 
 }  // namespace
 
-void Relay::Queue::pop(std::size_t count) {
+void StreamRelay::Queue::pop(std::size_t count) {
   start_ += count;
   if (start_ < bytes_.size() && start_ < kOutBytesMax) return;
   bytes_.erase(0, start_);
   start_ = 0;
 }
 
-Relay::Relay(Poller poller, Descriptor from_peer, Descriptor to_peer)
+StreamRelay::StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer)
     : poller_(std::move(poller)),
       from_peer_(std::move(from_peer)),
       to_peer_(std::move(to_peer)),
       buffer_(kReadBytes) {}
 
-Result<Relay> Relay::create(Descriptor from_peer, Descriptor to_peer,
-                            std::vector<RelayStream> streams, std::string_view before) {
+Result<StreamRelay> StreamRelay::create(Descriptor from_peer, Descriptor to_peer,
+                                        std::vector<RelayStream> streams, std::string_view before) {
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   FARANDOLE_TRY(set_non_blocking(from_peer));
   FARANDOLE_TRY(set_non_blocking(to_peer));
-  Relay relay(std::move(poller), std::move(from_peer), std::move(to_peer));
+  StreamRelay relay(std::move(poller), std::move(from_peer), std::move(to_peer));
   relay.out_.push(before);
   if (!relay.poller_.add(relay.from_peer_.get(), Poller::Interest::kReading,
                          tag_of(Ready::kFromPeer)))
@@ -92,7 +92,7 @@ Result<Relay> Relay::create(Descriptor from_peer, Descriptor to_peer,
   return relay;
 }
 
-void Relay::serve() {
+void StreamRelay::serve() {
   for (const std::uint64_t ready : poller_.wait(std::chrono::steady_clock::now())) {
     const std::size_t index = ready & 0xFFFFFFFFU;
     switch (static_cast<Ready>(ready >> 32U)) {
@@ -116,7 +116,7 @@ void Relay::serve() {
   watch();
 }
 
-void Relay::read_peer() {
+void StreamRelay::read_peer() {
   const ssize_t count = read_some(from_peer_, buffer_);
   if (count < 0 && has_no_bytes_now(errno)) return;
   if (count <= 0) return lose_peer({});
@@ -129,7 +129,7 @@ void Relay::read_peer() {
   }
 }
 
-Status Relay::handle(const RelayFrame& frame) {
+Status StreamRelay::handle(const RelayFrame& frame) {
   const auto stream =
       std::ranges::find(streams_, frame.stream, [](const Stream& one) { return one.ends.id; });
   if (stream == streams_.end())
@@ -148,7 +148,7 @@ Status Relay::handle(const RelayFrame& frame) {
   return {};
 }
 
-Status Relay::receive(Stream& stream, std::string_view bytes) {
+Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
   stream.received += bytes.size();
   if (stream.has_end || stream.received - stream.credited > kRelayWindowBytes)
     return Status::stop(
@@ -168,7 +168,7 @@ Status Relay::receive(Stream& stream, std::string_view bytes) {
   return {};
 }
 
-void Relay::write_peer() {
+void StreamRelay::write_peer() {
   while (!peer_is_gone_ && out_.size() > 0) {
     const std::string_view front = out_.front();
     const ssize_t count = ::write(to_peer_.get(), front.data(), front.size());
@@ -180,7 +180,7 @@ void Relay::write_peer() {
 }
 
 // What has come is still written. Then all sinks end.
-void Relay::lose_peer(Status why) {
+void StreamRelay::lose_peer(Status why) {
   if (peer_is_gone_) return;
   peer_is_gone_ = true;
   failure_ = std::move(why);
@@ -196,7 +196,7 @@ void Relay::lose_peer(Status why) {
   }
 }
 
-void Relay::peer_process_ended() {
+void StreamRelay::peer_process_ended() {
   while (!peer_is_gone_) {
     const std::uint64_t left = readable_bytes(from_peer_);
     if (left == 0)
@@ -208,29 +208,29 @@ void Relay::peer_process_ended() {
   watch();
 }
 
-void Relay::end_sources() {
+void StreamRelay::end_sources() {
   sources_are_complete_ = true;
   serve();
 }
 
-bool Relay::has_sent_everything() const {
+bool StreamRelay::has_sent_everything() const {
   return out_.size() == 0 && std::ranges::none_of(streams_, [](const Stream& stream) {
            return stream.ends.source.valid();
          });
 }
 
-bool Relay::has_written_everything() const {
+bool StreamRelay::has_written_everything() const {
   return peer_is_gone_ && std::ranges::all_of(streams_, [](const Stream& stream) {
            return stream.pending.size() == 0 && (!stream.ends.taker || stream.held.empty());
          });
 }
 
-bool Relay::may_read(const Stream& stream) const {
+bool StreamRelay::may_read(const Stream& stream) const {
   return stream.ends.source.valid() && stream.credit > 0 && out_.size() < kOutBytesMax &&
          (!stream.ends.follows_others || stream.held.empty());
 }
 
-void Relay::read_source(std::size_t index) {
+void StreamRelay::read_source(std::size_t index) {
   Stream& stream = streams_[index];
   if (!may_read(stream)) return;
   const std::size_t most = std::min<std::size_t>(kRelayPayloadBytesMax, stream.credit);
@@ -244,7 +244,7 @@ void Relay::read_source(std::size_t index) {
     send(stream, bytes);
 }
 
-void Relay::end_source(std::size_t index) {
+void StreamRelay::end_source(std::size_t index) {
   Stream& stream = streams_[index];
   if (!stream.ends.source.valid()) return;
   if (stream.source_is_watched) poller_.remove(stream.ends.source.get());
@@ -257,7 +257,7 @@ void Relay::end_source(std::size_t index) {
   }
 }
 
-void Relay::send(Stream& stream, std::string_view bytes) {
+void StreamRelay::send(Stream& stream, std::string_view bytes) {
   std::string frame;
   append_data(frame, stream.ends.id, bytes);
   out_.push(frame);
@@ -265,7 +265,7 @@ void Relay::send(Stream& stream, std::string_view bytes) {
   stream.credit -= bytes.size();
 }
 
-void Relay::write_sink(std::size_t index) {
+void StreamRelay::write_sink(std::size_t index) {
   Stream& stream = streams_[index];
   while (stream.ends.sink.valid() && stream.pending.size() > 0) {
     const std::string_view front = stream.pending.front();
@@ -283,7 +283,7 @@ void Relay::write_sink(std::size_t index) {
 }
 
 // Nobody reads the sink any more. What still comes is dropped, so that the sender is not blocked.
-void Relay::fail_sink(std::size_t index) {
+void StreamRelay::fail_sink(std::size_t index) {
   Stream& stream = streams_[index];
   if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
   stream.sink_is_watched = false;
@@ -293,7 +293,7 @@ void Relay::fail_sink(std::size_t index) {
   has_written(stream, dropped);
 }
 
-void Relay::has_written(Stream& stream, std::size_t count) {
+void StreamRelay::has_written(Stream& stream, std::size_t count) {
   stream.written += count;
   const std::uint64_t credit = stream.written - stream.credited;
   if (peer_is_gone_ || credit < kRelayWindowBytes / 4) return;
@@ -303,7 +303,7 @@ void Relay::has_written(Stream& stream, std::size_t count) {
   stream.credited = stream.written;
 }
 
-std::vector<Relay::Mark> Relay::marks_of_sources(std::size_t except) const {
+std::vector<StreamRelay::Mark> StreamRelay::marks_of_sources(std::size_t except) const {
   std::vector<Mark> marks;
   for (std::size_t i = 0; i < streams_.size(); ++i)
     if (i != except && streams_[i].ends.source.valid())
@@ -311,24 +311,24 @@ std::vector<Relay::Mark> Relay::marks_of_sources(std::size_t except) const {
   return marks;
 }
 
-std::vector<Relay::Mark> Relay::marks_of_sinks(std::size_t except) const {
+std::vector<StreamRelay::Mark> StreamRelay::marks_of_sinks(std::size_t except) const {
   std::vector<Mark> marks;
   for (std::size_t i = 0; i < streams_.size(); ++i)
     if (i != except && streams_[i].ends.sink.valid()) marks.push_back({i, streams_[i].received});
   return marks;
 }
 
-bool Relay::is_sent(const Mark& mark) const {
+bool StreamRelay::is_sent(const Mark& mark) const {
   const Stream& stream = streams_[mark.stream];
   return !stream.ends.source.valid() || stream.sent >= mark.position;
 }
 
-bool Relay::is_written(const Mark& mark) const {
+bool StreamRelay::is_written(const Mark& mark) const {
   const Stream& stream = streams_[mark.stream];
   return !stream.ends.sink.valid() || stream.written >= mark.position;
 }
 
-void Relay::release_held(Stream& stream) {
+void StreamRelay::release_held(Stream& stream) {
   while (!stream.held.empty()) {
     const Held& first = stream.held.front();
     const bool is_received = static_cast<bool>(stream.ends.taker);
@@ -347,15 +347,15 @@ void Relay::release_held(Stream& stream) {
   }
 }
 
-bool Relay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
-                        std::uint64_t tag) {
+bool StreamRelay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
+                              std::uint64_t tag) {
   if (wanted == is_watched) return true;
   if (!wanted) poller_.remove(descriptor);
   is_watched = wanted && poller_.add(descriptor, what, tag);
   return is_watched == wanted;
 }
 
-void Relay::watch() {
+void StreamRelay::watch() {
   bool watches_all = true;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Check that no two files define the same class, enum, function or inline variable.
+
+If two files of a program define different things with one name, C++ says that the behaviour is
+undefined. Usually, neither the compiler nor the linker reports it, and the program uses one of the
+two definitions for both. The check compares names with their namespaces, and also the types of the
+parameters of functions. It reads the text with `cpp_functions.py`, so it does not see what macros
+define.
+
+Names in unnamed namespaces, static functions, members of classes and specialisations of templates
+do not count. ALTERNATIVES lists files of which each program contains only one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cpp_functions import (
+    Scanner,
+    Token,
+    is_container,
+    is_function,
+    name_of,
+    parameter_group,
+    tokens_of,
+    top_level,
+    without_templates,
+)
+
+TOPS = ("include", "src", "apps", "tests", "bench", "python")
+KINDS = {"class", "struct", "union", "enum"}
+# The entry points of programs, of which each has one.
+ENTRY_POINTS = {"main", "LLVMFuzzerTestOneInput"}
+ALTERNATIVES = (
+    {
+        "src/device/cpu/instruction_sets_baseline.cc",
+        "src/device/cpu/instruction_sets_x86.cc",
+    },
+    {"src/control/limits.h", "tests/sim/small_limits/control/limits.h"},
+)
+
+
+class Definitions(Scanner):
+    """Find what a file defines at the level of namespaces, as (name, line)."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(tokens_of(text))
+        self.scopes: list[str] = []
+        self.local_scopes = 0  # open classes and unnamed namespaces
+        self.defined: list[tuple[str, int]] = []
+
+    def body_after(self, header: list[Token]) -> list[Token]:
+        declaration = without_templates(header)
+        words = [token.text for token in declaration]
+        if is_container(declaration):
+            self.container(header, declaration)
+            return []
+        if is_function(declaration):
+            if "static" not in words:
+                self.add(header, function_name(declaration))
+        elif words[:1] == ["enum"]:
+            self.add(header, class_name(declaration))
+        elif "inline" in words:
+            self.add(header, variable_name(declaration))
+        return super().body_after(header)
+
+    def container(self, header: list[Token], declaration: list[Token]) -> None:
+        """Scan a namespace, a class or a linkage block up to its `}`."""
+        words = [token.text for token in declaration]
+        is_namespace = "namespace" in words[:2]
+        name = "".join(words[words.index("namespace") + 1 :]) if is_namespace else ""
+        is_local = not name and words[0] != "extern"
+        if KINDS & set(words[:2]):
+            self.add(header, class_name(declaration))
+        self.scopes += [name] if name else []
+        self.local_scopes += is_local
+        self.at += 1
+        self.declarations()
+        self.local_scopes -= is_local
+        self.scopes = self.scopes[: len(self.scopes) - bool(name)]
+
+    def declaration_without_body(self, header: list[Token]) -> None:
+        declaration = without_templates(header)
+        words = [token.text for token in declaration]
+        if "inline" in words and "=" in words and not is_function(declaration):
+            self.add(header, variable_name(declaration))
+
+    def add(self, header: list[Token], name: str) -> None:
+        is_specialisation = [token.text for token in header[:3]] == ["template", "<", ">"]
+        if name and not self.local_scopes and not is_specialisation:
+            self.defined.append(("::".join([*self.scopes, name]), header[0].line))
+
+
+def class_name(declaration: list[Token]) -> str:
+    """Return the name of a class or an enum. It is empty for an unnamed one."""
+    words = []
+    for _, token, _ in top_level(declaration):
+        if token.text in (":", "final"):
+            break
+        words.append(token.text)
+    name = words[-1] if re.fullmatch(r"\w+", words[-1]) else ""
+    return "" if name in KINDS or words[-2:-1] == ["::"] else name
+
+
+def function_name(declaration: list[Token]) -> str:
+    """Return a function's name and the types of its parameters. It is empty for a member function
+    and for a macro."""
+    name = name_of(declaration)
+    if name in ENTRY_POINTS or name.isupper() or "::" in name:
+        return ""
+    place = parameter_group(declaration)
+    assert place is not None
+    before = [token.text for token in declaration[: place[0]]]
+    if name == "operator":
+        name = " ".join(before[before.index("operator") :]) if "operator" in before else ""
+    inside = declaration[place[0] + 1 : place[0] + place[1] - 1]
+    types = [" ".join(type_of(parameter)) for parameter in split_at_commas(inside)]
+    return f"{name}({', '.join(types)})" if name else ""
+
+
+def split_at_commas(tokens: list[Token]) -> Iterator[list[Token]]:
+    part: list[Token] = []
+    angles = 0
+    for index, token, length in top_level(tokens):
+        angles += (token.text == "<") - (token.text == ">")
+        if token.text == "," and angles == 0:
+            yield part
+            part = []
+        else:
+            part = [*part, *tokens[index : index + length]]
+    if part:
+        yield part
+
+
+def type_of(parameter: list[Token]) -> list[str]:
+    """Return the words of a parameter without its default value and its name."""
+    words = [token.text for token in parameter]
+    words = words[: words.index("=")] if "=" in words else words
+    if len(words) < 2 or words[-2] in ("::", "const") or not re.fullmatch(r"\w+", words[-1]):
+        return words
+    return words[:-1]
+
+
+def variable_name(declaration: list[Token]) -> str:
+    words = [token.text for _, token, _ in top_level(declaration)]
+    return (words[: words.index("=")] if "=" in words else words)[-1]
+
+
+def violations(root: Path) -> list[str]:
+    places: dict[str, dict[str, int]] = {}
+    for path in sorted(path for top in TOPS for path in (root / top).rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        scanner = Definitions(path.read_text())
+        scanner.declarations()
+        for name, line in scanner.defined:
+            places.setdefault(name, {}).setdefault(path.relative_to(root).as_posix(), line)
+    return [
+        f"{name} is defined in {' and in '.join(f'{path}:{line}' for path, line in where.items())}"
+        for name, where in sorted(places.items())
+        if len(where) > 1 and not any(set(where) <= files for files in ALTERNATIVES)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.parse_args()
+    found = violations(Path(__file__).resolve().parent.parent)
+    for line in found:
+        print(line)
+    print(f"definitions: {len(found)} names with several definitions")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
