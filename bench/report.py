@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contenders import Result
-from goals import TAIL_STRETCH, Comparison, Threshold
+from goals import TAIL_RATIO_STRETCH, Comparison, Threshold
 from ratios import Interval, bootstrap, mean_speedup, speedup
 from rounds import Entry, Round
 
@@ -162,8 +162,8 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     yield ""
     yield from (judgement_line(one) for one in outcome.judgements)
     if outcome.tail:
-        good = "**reached**" if outcome.tail.middle <= TAIL_STRETCH else "not reached"
-        yield f"Our p99 / p50 is {outcome.tail}; stretch ≤ {TAIL_STRETCH}: {good}."
+        good = "**reached**" if outcome.tail.middle <= TAIL_RATIO_STRETCH else "not reached"
+        yield f"Our p99 / p50 is {outcome.tail}; stretch ≤ {TAIL_RATIO_STRETCH}: {good}."
     yield machine_line(outcome)
 
 

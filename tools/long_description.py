@@ -12,7 +12,8 @@ import tempfile
 from io import BytesIO
 from pathlib import Path
 
-# A link to a file of the repository, or an image: not to an address, nor to a place on the page.
+# A Markdown link or image whose target is a file of the repository, not a URL or an anchor on this
+# page.
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 

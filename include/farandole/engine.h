@@ -62,8 +62,8 @@ struct EngineOptions : Knobs {
   //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
   //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.
   std::string rendezvous_id;
-  // Whether these are only some ranks of a larger job. They count from 0 within this engine, so it
-  // gives no warnings about stalls, which would name wrong ranks.
+  // Whether these are only some ranks of a larger job. These ranks count from 0 within this engine.
+  // The engine gives no stall warnings, because they would name the wrong ranks.
   bool some_ranks_only = false;
   // Whether this process serves the Store at job_store, until its process context is destroyed.
   // Exactly one process of the job does so if `farandole run` has not started it. Other processes,

@@ -179,7 +179,8 @@ void* create(KernelConstruction* construction) {
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-// The calls of one run of an operation. TensorFlow keeps the context and the inputs until done.
+// The calls of one run of an operation. TensorFlow keeps the context and the inputs until `done` is
+// called.
 class TensorFlowBatch : public CallBatch {
  public:
   // `done` is only valid until the kernel returns, so this keeps a copy of the function that it
@@ -266,7 +267,7 @@ Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const 
   auto shape = call.shape;
   const auto ranks = engine.ranks_of(call.group);
   const auto place = std::ranges::find(ranks, engine.topology().rank);
-  // If there are no rows, or this rank is no member, the engine rejects the call.
+  // If there are no rows, or this rank is not a member, the engine rejects the call.
   if (!shape.empty() && place != ranks.end())
     shape[0] = scattered_rows(shape[0], static_cast<int>(ranks.size()),
                               static_cast<int>(std::distance(ranks.begin(), place)));

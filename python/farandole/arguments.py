@@ -21,7 +21,7 @@ def call_name(name: str | None) -> str:
     if name is None:
         return ""
     if not isinstance(name, str):
-        raise CallError(f"name must be text, the same on all ranks; got {name!r}")
+        raise CallError(f"name must be a string, the same on all ranks; got {name!r}")
     return name
 
 

@@ -358,7 +358,7 @@ class Step:
         self._recovery = _Recovery(state, "a Step", reset_job, self._our_error)
         self._job = 0  # the number of the job in which ready() was called last
         self._may_begin = self._is_done = self._has_failed = False
-        self._foreign_error = ""  # the class of another error that has ended a step
+        self._foreign_error = ""  # the class of an error after which no step may begin
 
     @staticmethod
     def _our_error(error: Exception) -> Exception:
@@ -377,9 +377,9 @@ class Step:
         A second call before the step only saves the state.
 
         Raises:
-            MisuseError: The call is in a step, or in a function of `hvd.elastic.run`, of this
-                thread or another one; or the last step ended with an error that is not one of a
-                call.
+            MisuseError: ready() is called inside a step or inside a function of `hvd.elastic.run`,
+            in this thread or in another one. Or a step raised a CallError, or an error that is not
+            a FarandoleError.
             CallError: The ranks are not in the same training.
             FarandoleError: The job cannot be formed again. In a job of fixed size, this is a
                 GroupLostError if a rank is gone.

@@ -102,8 +102,11 @@ def jobs() -> Iterator[tuple[Callable[[], object], str]]:
             'must return hosts and slots, such as {"hen": 4}, or a list such as ["hen:4"]; it has '
             "returned 'hen'",
         ),
-        ({3: 1}, "has returned 3 as a host; it must be text, such as hen"),
-        (["hen 4"], "has returned 'hen 4' as a host; it must be text, such as hen"),
+        ({3: 1}, "has returned 3 as a host; it must be a string without spaces, such as hen"),
+        (
+            ["hen 4"],
+            "has returned 'hen 4' as a host; it must be a string without spaces, such as hen",
+        ),
         ({"hen": 0}, "has returned 0 slots for hen; it must be a whole number, 1 or more"),
         ({"hen": True}, "has returned True slots for hen; it must be a whole number, 1 or more"),
     ):

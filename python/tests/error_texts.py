@@ -193,7 +193,7 @@ class ErrorTexts:
             yield lambda n=n: run(int, n=n), text
         yield (
             lambda: run(int, hosts=3),
-            "hosts must be text such as 'host1:4,host2:4'; got 3",
+            "hosts must be a string such as 'host1:4,host2:4'; got 3",
         )
         yield (
             lambda: run(int, ssh_port=22),
@@ -317,7 +317,7 @@ class ErrorTexts:
         tensor = torch.ones(2)
         yield (
             lambda: hvd.allreduce(tensor, name=3),
-            "name must be text, the same on all ranks; got 3",
+            "name must be a string, the same on all ranks; got 3",
         )
         for op in ("sum", 7, True):
             known = "Average (0), Sum (1), Adasum (2), Min (3), Max (4), Product (5)"

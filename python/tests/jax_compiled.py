@@ -97,7 +97,7 @@ class JaxCompiledChecks(Suite):
                     self.expect(result, wanted, step.dtype)
 
     def check_one_function_twice_in_a_program(self) -> None:
-        """The calls of a jit function that is used twice are one piece of code for XLA."""
+        """If a program uses a jit function twice, XLA compiles the function's calls once."""
         average = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
         both = jax.jit(lambda a, b: (average(a), average(b)))
         for _ in range(20):

@@ -13,8 +13,8 @@ from torch_devices import DeviceChecks
 class FarDeviceChecks(DeviceChecks):
     device, kind = "far", "privateuseone"
 
-    def far(self, near: torch.Tensor) -> Any:
-        return far_device.far(near)
+    def to_device(self, tensor: torch.Tensor) -> Any:
+        return far_device.far(tensor)
 
-    def near(self, tensor: Any) -> torch.Tensor:
+    def to_host(self, tensor: Any) -> torch.Tensor:
         return tensor.near

@@ -41,10 +41,10 @@ class GpuConformance(Conformance):
 class GpuDevice(DeviceChecks):
     device = kind = "cuda"
 
-    def far(self, near: torch.Tensor) -> Any:
-        return near.to(GPU)
+    def to_device(self, tensor: torch.Tensor) -> Any:
+        return tensor.to(GPU)
 
-    def near(self, tensor: Any) -> torch.Tensor:
+    def to_host(self, tensor: Any) -> torch.Tensor:
         return tensor.cpu()
 
     def check_sparse(self) -> None:

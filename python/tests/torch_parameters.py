@@ -163,7 +163,7 @@ class ParameterChecks:
         self.expect_error("of the type int", hvd.check_parameters, 3)
         pair = ("a", torch.ones(1))
         self.expect_error("`a` twice", hvd.check_parameters, [pair, pair])
-        self.expect_error("name must be text", hvd.check_parameters, {}, 3)
+        self.expect_error("name must be a string", hvd.check_parameters, {}, 3)
         hvd.check_parameters(tensors())
 
     def check_process_sets(self) -> None:

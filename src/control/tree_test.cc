@@ -38,7 +38,7 @@ TEST(Tree, AGroupOfOneMemberHasNoMessages) {
 }
 
 // The members are on random hosts. Parents and children must match, every child must send for
-// exactly the members below it, and no way to the coordinator may be too long.
+// exactly the members below it, and no path to the coordinator may be too long.
 TEST(Tree, ReachesEveryMemberOnce) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {

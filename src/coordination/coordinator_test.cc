@@ -306,7 +306,7 @@ TEST(Coordinator, ADecisionMayDropTheAnnouncementsOfAnotherPendingName) {
 }
 
 // Member 1 has announced a call by an id that is forgotten, and the group replans before the member
-// repeats the announcement. After the answer the members announce all calls afresh.
+// repeats the announcement. After the answer, the members announce all calls again.
 TEST(Coordinator, AfterAnAnswerForgottenAnnouncementsNeedNoRepetition) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);

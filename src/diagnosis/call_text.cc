@@ -55,7 +55,6 @@ std::string with_commas(std::uint64_t number) {
 }
 
 std::string count_of_calls(std::uint64_t number) {
-  if (number == 0) return "no call";
   return format_text("{} call{}", with_commas(number), number == 1 ? "" : "s");
 }
 

@@ -19,7 +19,7 @@ std::string describe(const RecordedCall& call);
 std::string describe(Duration time);
 // Returns "1,204" for 1204.
 std::string with_commas(std::uint64_t number);
-// Returns "no call", "1 call" or "1,204 calls".
+// Returns "0 calls", "1 call" or "1,204 calls".
 std::string count_of_calls(std::uint64_t number);
 
 }  // namespace farandole

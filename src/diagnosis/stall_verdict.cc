@@ -165,8 +165,8 @@ std::string Reporter::after_calls(int rank) const {
 }
 
 // Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
-// for init(). Empty if the rank runs and has not made the call yet. Sets `unexplained` if the
-// rank's stack could tell more.
+// for init(). Empty if the rank is still running and only has not reached the call yet. Sets
+// `unexplained` if the rank's stack could tell more.
 std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
   const MemberState member_state = who.report.member_state;

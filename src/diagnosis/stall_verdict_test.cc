@@ -132,7 +132,7 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
           "  rank 1 (b, pid 711) has ended (exited with code 0) after 1,204 calls",
           "  rank 2 (b, pid 712) is stopped (SIGSTOP); `kill -CONT 712` lets it go on",
           "  rank 3 (b, pid 713) has not called init()", "  rank 4 (b, pid 714) waits in init()",
-          "  rank 5 (b, pid 715) has left the job (it called shutdown()\\x07) after no call"));
+          "  rank 5 (b, pid 715) has left the job (it called shutdown()\\x07) after 0 calls"));
   EXPECT_THAT(unexplained_ranks(), ElementsAre(3));
 }
 
@@ -302,7 +302,7 @@ TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsThatNeedItsData) {
   workers_[1].report.calls.clear();
   add_wait(2, "g", 50).operation = Operation::kBroadcast;
   EXPECT_THAT(lines()[0], HasSubstr("broadcast `g`"));
-  EXPECT_THAT(lines(), Contains("  rank 0 (b, pid 710) has no more data (join) after no call"));
+  EXPECT_THAT(lines(), Contains("  rank 0 (b, pid 710) has no more data (join) after 0 calls"));
 }
 
 TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {

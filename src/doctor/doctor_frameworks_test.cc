@@ -172,7 +172,7 @@ TEST_F(DoctorFrameworksTest, PySpyIsTriedOut) {
   EXPECT_EQ(finding("py-spy").found, "py-spy: exit code 1: cannot read");
 }
 
-// A library with this name that the process has already loaded is the one that the check finds.
+// If the process has already loaded a library with this name, the check finds that one.
 class DoctorLibrariesTest : public DoctorFrameworksTest {
  protected:
   static bool has_compiler() { return std::system("cc --version >/dev/null 2>&1") == 0; }

@@ -1,5 +1,5 @@
 // The process between ssh and the launcher of a host, if a program calls functions on the workers.
-// The launcher runs in a child process, with descriptors such as it would get from that program on
+// The launcher runs in a child process. It gets the same kinds of descriptors as from a program on
 // its own host. This process carries their bytes to the driver and back.
 #pragma once
 

@@ -282,7 +282,8 @@ void StreamRelay::write_sink(std::size_t index) {
   close_sink(stream.ends.sink);
 }
 
-// Nobody reads the sink any more. What still comes is dropped, so that the sender is not blocked.
+// Nobody reads the sink any more. Bytes that still arrive are dropped, so that the sender is not
+// blocked.
 void StreamRelay::fail_sink(std::size_t index) {
   Stream& stream = streams_[index];
   if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());

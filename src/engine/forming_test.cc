@@ -224,7 +224,7 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
   }
 }
 
-// Whether the job's Store has a key of an engine of some ranks that stays as long as the job.
+// Whether the job's Store still has a key of this engine, which only some ranks have made.
 bool has_lasting_key(Store& store, const std::string& engine) {
   const std::function<bool()> never;
   const std::string prefix = format_text("engine/{}/", engine);

@@ -21,7 +21,7 @@ inline constexpr std::string_view kLeavingNode = "farandole agent: leaving node 
 inline constexpr std::string_view kJoinedNode = "farandole agent: joined node ";
 // The same: the group of this epoch, whose number follows, is formed now.
 inline constexpr std::string_view kEpoch = "farandole agent: epoch ";
-// Node 0: the job is over. Without this line, its launcher was lost.
+// Node 0: the job is over. If this line is missing, the launcher of node 0 was lost.
 inline constexpr std::string_view kJobIsOver = "farandole agent: the job is over";
 // The last line of a launcher with exit code 255, which is also that of ssh if a connection ends.
 inline constexpr std::string_view kExitCodeIs255 = "farandole agent: exit code 255";

@@ -120,7 +120,8 @@ TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
   EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
 }
 
-// The kernel kills the worker, which does not use our library, but not the child that it starts.
+// When the agent is killed, the kernel also kills the worker, which does not use our library. The
+// worker's child survives.
 TEST(ForegroundProcess, WaitsForProcessesOfAnElasticJobWhenTheAgentIsKilled) {
   JobOptions options = shell_job(1, waiting_script("setsid sleep 1000 & echo child $!"));
   options.elastic.emplace();

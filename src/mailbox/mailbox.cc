@@ -273,8 +273,10 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
   FARANDOLE_TRY_ASSIGN(auto opened, open_envelope(bytes));
   if (auto* const offer = std::get_if<Offer>(&opened.envelope))
     handle_offer(from, std::move(*offer), finished);
+  // Our calls with this peer have ended. After a death, a peer that still runs may not know this
+  // yet.
   else if (from.gone)
-    return {};  // a death ends the messages of all ranks, which a living peer may not know yet
+    return {};
   else if (const auto* const acceptance = std::get_if<Acceptance>(&opened.envelope))
     handle_acceptance(from, acceptance->id, finished);
   else if (const auto* const refusal = std::get_if<Refusal>(&opened.envelope))

@@ -115,8 +115,8 @@ class Mailbox {
     std::string call_error;
 
     bool matches(const Offer& offer, int source) const;
-    // Empty while a rank that may still send the message is in the job. Otherwise the rank that
-    // ends this receive because it has left or died.
+    // Empty if a rank that may still send the message is in the job. Otherwise the rank that ends
+    // this receive because it has left or died.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 

@@ -316,7 +316,8 @@ void FirstNode::begin_if_complete() {
   send_to_nodes(*start_);
 }
 
-// If this node has no workers, MASTER_PORT is that of the next one, as the workers see it.
+// If node 0 has no workers, MASTER_PORT is a port of node 1, and the address is the one from which
+// node 1 has connected.
 void FirstNode::set_master_port() {
   start_->master_port = options_.master_port;
   for (const auto& [id, guest] : guests_) {

@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Addresses need no look-up in a network. The second and the third are those of no host, but a
-// script in place of ssh starts their probes here.
+// The hosts are named by address, so no name is looked up. No host has the second and third
+// addresses; a script in place of ssh starts their probes on this host.
 constexpr const char* kHere = "127.0.0.1";
 constexpr const char* kOwl = "198.51.100.1";
 constexpr const char* kJay = "203.0.113.2";

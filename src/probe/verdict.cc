@@ -64,8 +64,8 @@ bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
   return used != nullptr && used->failure == ConnectFailure::kNone;
 }
 
-// Whether it is a link-local address with its interface, which rules of firewalls write in another
-// form.
+// Whether the address has an interface (fe80::1%eth0). Firewall rules write such addresses in
+// another form.
 bool is_scoped(const std::string& address) { return address.find('%') != std::string::npos; }
 
 // The addresses of one family that these hosts offer.

@@ -90,7 +90,7 @@ StoreOwner::~StoreOwner() {
     if (listener_) listener_->close();
     if (host_listener_) host_listener_.release()->close_sockets();
     (void)thread_.release();
-    (void)server_.release();  // the thread, which does not exist here, may have been changing it
+    (void)server_.release();  // the parent's thread may have been changing it during the fork
     return;
   }
   if (host_listener_) host_listener_->stop_listening();

@@ -37,8 +37,8 @@ Descriptor open_process(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// The ranks of a job, all members of it since their recorders began. Each rank's process is this
-// one, unless a test says otherwise.
+// The ranks of a job. All of them are members from the start of their recorders. Each rank's
+// process is this one, unless a test says otherwise.
 class WatchedJob {
  public:
   // `hosts` has the host of each rank.

@@ -343,7 +343,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[Place]:
             subprocess.run(slurm.command("scancel", "--user=root"), check=True)
 
         def wait_until_ready() -> None:
-            cancel()  # an srun that was killed before its job began leaves its allocation
+            cancel()  # if srun was killed before its job began, its allocation remains
             slurm.wait_until_idle()
 
         yield Place(

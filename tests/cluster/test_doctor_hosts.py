@@ -67,7 +67,8 @@ def problem_with(found: dict[str, Any], text: str) -> dict[str, str]:
 
 @contextmanager
 def blocked_ports(ssh_hosts: SshHosts, node: int) -> Iterator[None]:
-    """Lose what a host answers from these ports, as behind a firewall. Needs no nftables."""
+    """Drop the packets that a host sends from these ports, as a firewall does. Needs no
+    nftables."""
     host = ssh_hosts.hosts[node]
     rule = ("rule", "add", "ipproto", "tcp", "sport", PORTS, "pref", "5", "blackhole")
     for family in FAMILIES:
@@ -81,7 +82,8 @@ def blocked_ports(ssh_hosts: SshHosts, node: int) -> Iterator[None]:
 
 @contextmanager
 def dead_interface(ssh_hosts: SshHosts, node: int, address: str) -> Iterator[None]:
-    """Give a host a second interface, whose cable ends at the host itself."""
+    """Give a host a second interface that leads to no other host: both ends of the veth pair are on
+    this host."""
     host = ssh_hosts.hosts[node]
     host.ip("link", "add", "eth1", "type", "veth", "peer", "name", "loose")
     try:

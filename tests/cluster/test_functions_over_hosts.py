@@ -326,7 +326,7 @@ def test_wrong_hosts_are_errors(ssh_hosts: SshHosts) -> None:
     expected = [
         beginning + '-H, entry 1: "a:b"',
         beginning + "-n is 2, but the hosts have only 1 slot",
-        "CallError hosts must be text such as 'host1:4,host2:4'; got 2",
+        "CallError hosts must be a string such as 'host1:4,host2:4'; got 2",
         "CallError ssh_port is given, but no hosts; give hosts or hostfile, too",
         beginning + '--ssh-port is "0"',
         beginning + '-x "RANK": the launcher sets RANK',

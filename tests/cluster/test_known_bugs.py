@@ -4,8 +4,8 @@ Each test puts our program into the situation of one report. Its name ends with 
 project and the number of the issue there, and its docstring says what happened there, and what must
 happen here. docs/elastic.md has a table of them.
 
-Two tests are elsewhere, because they need hosts with networks of their own, or see single messages:
-test_a_host_that_is_cut_off_comes_back_pytorch_111646 in test_elastic_hosts.py, and
+Two tests are elsewhere, because they need hosts with networks of their own, or send single
+messages: test_a_host_that_is_cut_off_comes_back_pytorch_111646 in test_elastic_hosts.py, and
 StoreServer.ALengthThatLiesGetsNoAnswer in src/rendezvous/store_server_test.cc.
 """
 

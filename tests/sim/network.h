@@ -33,7 +33,7 @@ struct Deliver {  // the first message of a channel arrives
   int from;  // member
   int to;
 };
-struct Settle {  // a member's oldest write that the others do not see becomes visible to them
+struct Settle {  // a member's oldest write that the others cannot see yet becomes visible to them
   int group;
   int member;
 };

@@ -146,7 +146,7 @@ struct Script {
     return groups[static_cast<std::size_t>(group)];
   }
   int host_of(int worker) const { return hosts[static_cast<std::size_t>(worker)]; }
-  // By member of a group: its host. Empty if all workers are on one host.
+  // Returns the host of each member of a group. Empty if all workers are on one host.
   std::vector<int> hosts_of(int group) const;
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // The worker's index in a group; empty if it is not a member.

@@ -247,7 +247,8 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
 
 
 def test_the_sdist_builds_with_one_command(sdist: Path, tmp_path: Path) -> None:
-    """The wheel is for the running Python only, because it has that Python's backend only."""
+    """The wheel fits only the running Python, because it contains the nanobind backend of no other
+    version."""
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
         *("--no-build-isolation", "--config-settings=build.tool-args=-j2"),

@@ -90,7 +90,7 @@ class HostDiscovery:
 
 def text_of(hosts: Any) -> str:
     """Return the lines that list these hosts. Raise CallError if they are not a mapping from names
-    to numbers of slots, or a list of texts."""
+    to numbers of slots, or a list of strings."""
     if isinstance(hosts, Mapping):
         return "".join(f"{_host(name)}:{_slots(name, count)}\n" for name, count in hosts.items())
     if isinstance(hosts, (list, tuple)):
@@ -104,7 +104,10 @@ def text_of(hosts: Any) -> str:
 def _host(name: Any) -> str:
     if isinstance(name, str) and name and not any(c.isspace() or c in "#," for c in name):
         return name
-    raise CallError(f"discover_hosts has returned {name!r} as a host; it must be text, such as hen")
+    raise CallError(
+        f"discover_hosts has returned {name!r} as a host; it must be a string without spaces, such "
+        "as hen"
+    )
 
 
 def _slots(name: str, count: Any) -> int:

@@ -487,8 +487,8 @@ def changed_error(name: str) -> CallError:
 
 
 def _explained(error: CallError) -> CallError:
-    """Return the error of a call on a bucket. If the shapes differ, replace the advice, because
-    all ranks have the same buckets: only the marks can differ."""
+    """Return the error of a call on a bucket. If the shapes differ, replace the advice: all ranks
+    have the same buckets, so the difference is in the marks."""
     text, _, _ = str(error).rpartition("\n")
     if "the shape differs" not in text:
         return error

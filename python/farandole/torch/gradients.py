@@ -271,7 +271,8 @@ class Gradients:
             )
         errors = CollectedErrors()
         if (self.reduced or self._complete_count > 0) and self.are_dropped():
-            self._dropped = True  # as on the ranks that have made another pass since then
+            # Ranks that have begun another backward pass have set this already.
+            self._dropped = True
             self._reset()
         self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]

@@ -445,7 +445,7 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
         format_text("{} ({}) has sealed more than the header of its data; it is broken",
                     name_of(peer_.party), peer_.addresses));
   FARANDOLE_TRY(receive_failure_);
-  // These data came together with the record of their header.
+  // These data arrived together with the TLS record of their header.
   if (arrived_from_ < arrived_count_) {
     const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
     std::memcpy(into.data(), arrived_.data() + arrived_from_, count);
