@@ -68,14 +68,14 @@ def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[E
     task, ranks = comparison.task, comparison.task.ranks
     ours = contenders.ours(ranks, *(("--memory", "heap") if comparison.heap else ()))
     entries = [Entry("ours", ours, task, task.sizes)]
-    if "float32" in comparison.rivals:
+    if "float32" in comparison.peers:
         float32_task = Task(sizes=task.sizes, ranks=ranks, flags=task.flags, seconds=task.seconds)
         entries.append(Entry("float32", ours, float32_task, task.sizes))
-    if "mpi" in comparison.rivals:
+    if "mpi" in comparison.peers:
         entries += mpi_entries(comparison, cores, progress)
-    if "gloo" in comparison.rivals:
+    if "gloo" in comparison.peers:
         entries += gloo_entries(comparison, progress)
-    if "memcpy" in comparison.rivals:
+    if "memcpy" in comparison.peers:
         entries.append(Entry("memcpy", contenders.memcpy(ranks), task.as_copies(), task.sizes))
     return entries
 
@@ -148,7 +148,7 @@ def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
 def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[str, Any]) -> None:
     """Write the results so far after each comparison, so that an interrupted run keeps them."""
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine, "comparisons": [report.as_json(one) for one in outcomes]}
+    content = {"machine": machine, "comparisons": [report.as_json(outcome) for outcome in outcomes]}
     arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
     if arguments.markdown:
         arguments.markdown.write_text(markdown_of(outcomes, machine))

@@ -1,6 +1,6 @@
 """The goals: what to measure, and which results are required.
 
-A speed-up is a rival's time divided by ours.
+A speed-up is a peer's time divided by ours.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
 
 @dataclass(frozen=True)
 class Threshold:
-    """The wanted speed-ups over one rival.
+    """The wanted speed-ups over one peer.
 
     `must` is the required geometric mean over the sizes, and `must_worst` the required speed-up at
     the worst size. `stretch` and `stretch_worst` are the same for the more ambitious goal.
     """
 
-    rival: str  # mpi, gloo, memcpy, float32
+    peer: str  # mpi, gloo, memcpy, float32
     must: float | None
     stretch: float | None = None
     must_worst: float = 0
@@ -46,8 +46,8 @@ class Comparison:
     tail: bool = False  # compare p99 / p50 instead of times
 
     @property
-    def rivals(self) -> tuple[str, ...]:
-        return tuple(threshold.rival for threshold in self.thresholds)
+    def peers(self) -> tuple[str, ...]:
+        return tuple(threshold.peer for threshold in self.thresholds)
 
 
 def oversubscribed_comparisons() -> Iterator[Comparison]:

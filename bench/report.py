@@ -15,12 +15,12 @@ from rounds import Entry, Round
 
 @dataclass
 class Row:
-    """One size compared with one rival."""
+    """One size compared with one peer."""
 
     size: int
     ours_us: float
     theirs_us: float
-    who: str  # the rival's fastest library and setting
+    who: str  # the peer's fastest library and setting
     speedup: Interval
 
 
@@ -68,7 +68,7 @@ def reported_value(result: Result, tail: bool) -> float:
 
 
 def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list[float]:
-    return [reported_value(one.results[entry.key][size], tail) for one in rounds]
+    return [reported_value(measured.results[entry.key][size], tail) for measured in rounds]
 
 
 def best_of(
@@ -88,7 +88,7 @@ def judge(
     rows, ours, theirs = [], {}, {}
     for size in comparison.task.sizes:
         _, ours[size] = best_of("ours", size, entries, rounds, comparison.tail)
-        who, theirs[size] = best_of(threshold.rival, size, entries, rounds, comparison.tail)
+        who, theirs[size] = best_of(threshold.peer, size, entries, rounds, comparison.tail)
         middles = statistics.median(ours[size]), statistics.median(theirs[size])
         rows.append(Row(size, *middles, who, speedup(ours[size], theirs[size])))
     worst = min(rows, key=lambda row: row.speedup.middle)
@@ -117,15 +117,17 @@ def verdict(name: str, bound: float | None, worst: float, reached: bool | None) 
     return f"; {name} ≥ {bound:.3g}{worst_text}: {'**reached**' if reached else 'not reached'}"
 
 
-def judgement_line(one: Judgement) -> str:
-    threshold = one.threshold
+def judgement_line(judgement: Judgement) -> str:
+    threshold = judgement.threshold
     worst_text = (
-        "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {size_text(one.worst.size)}"
+        ""
+        if len(judgement.rows) == 1
+        else f", worst {judgement.worst.speedup} at {size_text(judgement.worst.size)}"
     )
     return (
-        f"Against {threshold.rival}: geometric mean {one.mean}{worst_text}"
-        f"{verdict('must', threshold.must, threshold.must_worst, one.must)}"
-        f"{verdict('stretch', threshold.stretch, threshold.stretch_worst, one.stretch)}."
+        f"Against {threshold.peer}: geometric mean {judgement.mean}{worst_text}"
+        f"{verdict('must', threshold.must, threshold.must_worst, judgement.must)}"
+        f"{verdict('stretch', threshold.stretch, threshold.stretch_worst, judgement.stretch)}."
     )
 
 
@@ -148,7 +150,7 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     unit = "p99 / p50" if comparison.tail else "µs"
     head = ["size", f"ours, {unit}"]
     for threshold in comparison.thresholds:
-        head += [f"{threshold.rival}, {unit}", "who", "speed-up [95 %]"]
+        head += [f"{threshold.peer}, {unit}", "who", "speed-up [95 %]"]
     rows = [head]
     for number, row in enumerate(outcome.judgements[0].rows):
         cells = [size_text(row.size), time_text(row.ours_us)]
@@ -160,7 +162,7 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
     yield ""
     yield from aligned(rows)
     yield ""
-    yield from (judgement_line(one) for one in outcome.judgements)
+    yield from (judgement_line(judgement) for judgement in outcome.judgements)
     if outcome.tail:
         good = "**reached**" if outcome.tail.middle <= TAIL_RATIO_STRETCH else "not reached"
         yield f"Our p99 / p50 is {outcome.tail}; stretch ≤ {TAIL_RATIO_STRETCH}: {good}."
@@ -168,9 +170,9 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
 
 
 def machine_line(outcome: Outcome) -> str:
-    pings = sorted(one.ping_pong_ns for one in outcome.rounds)
-    rates = sorted(one.memcpy_gbps for one in outcome.rounds)
-    loads = sorted(one.load for one in outcome.rounds)
+    pings = sorted(measured.ping_pong_ns for measured in outcome.rounds)
+    rates = sorted(measured.memcpy_gbps for measured in outcome.rounds)
+    loads = sorted(measured.load for measured in outcome.rounds)
     return (
         f"{len(outcome.rounds)} rounds, {outcome.dropped} dropped; ping-pong {pings[0]:.0f} to "
         f"{pings[-1]:.0f} ns, copies {rates[0]:.1f} to {rates[-1]:.1f} GB/s, "
@@ -184,24 +186,24 @@ def command_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    def interval(one: Interval) -> list[float]:
-        return [one.middle, one.low, one.high]
+    def interval(value: Interval) -> list[float]:
+        return [value.middle, value.low, value.high]
 
     return {
         "goal": outcome.comparison.goal,
         "title": outcome.comparison.title,
         "dropped_rounds": outcome.dropped,
         "commands": list(command_lines(outcome)),
-        "rounds": [vars(one) for one in outcome.rounds],
+        "rounds": [vars(measured) for measured in outcome.rounds],
         "judgements": [
             {
-                "rival": one.threshold.rival,
-                "mean": interval(one.mean),
-                "worst": [one.worst.size, *interval(one.worst.speedup)],
-                "must": one.must,
-                "stretch": one.stretch,
-                "rows": [vars(row) | {"speedup": interval(row.speedup)} for row in one.rows],
+                "peer": judgement.threshold.peer,
+                "mean": interval(judgement.mean),
+                "worst": [judgement.worst.size, *interval(judgement.worst.speedup)],
+                "must": judgement.must,
+                "stretch": judgement.stretch,
+                "rows": [vars(row) | {"speedup": interval(row.speedup)} for row in judgement.rows],
             }
-            for one in outcome.judgements
+            for judgement in outcome.judgements
         ],
     }

@@ -74,8 +74,8 @@ def settings_worth_a_round(
     chosen: dict[Contender, list[int]] = {}
     tried = sorted({size for by_size in trial.values() for size in by_size})
     for size in sizes:
-        near_size = max(one for one in tried if one <= size)
-        times = {c: by_size[near_size] for c, by_size in trial.items() if near_size in by_size}
+        size_below = max(candidate for candidate in tried if candidate <= size)
+        times = {c: by_size[size_below] for c, by_size in trial.items() if size_below in by_size}
         best = min(times.values())
         limit = CLOSE_FACTOR * best
         near = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
@@ -171,8 +171,8 @@ def say_round(say: Say, number: int, text: str) -> None:
 
 
 def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
-    middle = statistics.median(one.ping_pong_ns for one in rounds)
-    return [one for one in rounds if is_quiet(one.ping_pong_ns, middle)]
+    middle = statistics.median(measured.ping_pong_ns for measured in rounds)
+    return [measured for measured in rounds if is_quiet(measured.ping_pong_ns, middle)]
 
 
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:

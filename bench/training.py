@@ -49,7 +49,7 @@ def run(rounds: int, models: list[str]) -> list[Round]:
 
 
 def series(rounds: list[Round], model: str, way: str) -> list[float]:
-    return [one[model][way]["seconds"] for one in rounds]
+    return [measured[model][way]["seconds"] for measured in rounds]
 
 
 def check_losses(ways: dict[str, dict[str, float]]) -> None:
@@ -109,7 +109,7 @@ def main() -> None:
         parser.error(f"no model {unknown.pop()!r}; there are {' '.join(MODELS)}")
     models = arguments.models or list(MODELS)
     rounds = run(arguments.rounds, models)
-    for ways in (one[model] for one in rounds for model in models):
+    for ways in (measured[model] for measured in rounds for model in models):
         check_losses(ways)
     rows = {model: list(summary(rounds, model)) for model in models}
     for model in models:

@@ -118,7 +118,7 @@ def adjustable(constant: Constant, source: str) -> tuple[str, int]:
 def write_overlay(heuristics: list[Heuristic], constants: list[Constant]) -> dict[str, int]:
     """Write the sources with switches. Return the values of the constants."""
     values = {}
-    files = {one.file for one in heuristics} | {one.file for one in constants}
+    files = {heuristic.file for heuristic in heuristics} | {constant.file for constant in constants}
     for file in sorted(files):
         original = source = (ROOT / file).read_text()
         for heuristic in heuristics:

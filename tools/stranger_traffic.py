@@ -68,7 +68,7 @@ class Message:
 
 
 def write_replays(file: Path, replays: list[Message]) -> None:
-    rows = [{name: as_text(value) for name, value in vars(one).items()} for one in replays]
+    rows = [{name: as_text(value) for name, value in vars(replay).items()} for replay in replays]
     file.write_text(json.dumps(rows))
 
 

@@ -390,12 +390,13 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
 
 // Errors: kFixCall for flags that need to know the hosts of the job.
 Status RunOptions::check_discovery() const {
-  std::string other;
-  if (nodes_.has_hosts()) other = "-H or --hostfile";
-  if (command_->count("--output-dir") > 0) other = "--output-dir";
-  if (other.empty()) return {};
-  return Status::fix_call(format_text(
-      "--host-discovery-script does not go together with {}; leave one of them out", other));
+  std::string conflicting_flag;
+  if (nodes_.has_hosts()) conflicting_flag = "-H or --hostfile";
+  if (command_->count("--output-dir") > 0) conflicting_flag = "--output-dir";
+  if (conflicting_flag.empty()) return {};
+  return Status::fix_call(
+      format_text("--host-discovery-script does not go together with {}; leave one of them out",
+                  conflicting_flag));
 }
 
 Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes) const {

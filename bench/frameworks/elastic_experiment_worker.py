@@ -1,7 +1,8 @@
 """One worker of elastic_experiment.py: train a small residual network while workers come and go.
 
 Rank 0 lists the hosts for the number of workers that the plan wants at a step, and all workers wait
-before this step until there are so many. So nothing depends on how long a worker takes to start.
+before this step until there are as many as that. So nothing depends on how long a worker takes to
+start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import farandole.torch as hvd
 PAUSE_S = 0.05  # between two questions whether the members change
 LEARNING_RATE_MAX, WARM_UP = 0.005, 0.1
 CHANNELS = 16
-CURVE_IMAGES = 2000  # during the training, the accuracy is measured with so many images
+CURVE_IMAGES = 2000  # during the training, the accuracy is measured with this many images
 Data = dict[str, torch.Tensor]  # images and classes, for training and for testing
 
 

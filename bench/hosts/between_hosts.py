@@ -69,7 +69,7 @@ def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> 
 
 def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
     for size in SIZES:
-        times = {way: [one[way][str(size)] for one in rounds] for way in rounds[0]}
+        times = {way: [measured[way][str(size)] for measured in rounds] for way in rounds[0]}
         ours = times["ours"]
         row = {
             "size": size,

@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("ports", type=int)
     arguments = parser.parse_args()
     listeners = [socket.create_server((arguments.address, 0)) for _ in range(arguments.ports)]
-    names = [f"{arguments.address}:{one.getsockname()[1]}" for one in listeners]
+    names = [f"{arguments.address}:{listener.getsockname()[1]}" for listener in listeners]
     print(*names, flush=True)
     serve(listeners)
 

@@ -128,8 +128,8 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |")
     curves: dict[str, dict[int, float]] = {"processor time": {}, "wall time": {}}
     for count, starts in rounds.items():
-        processor = statistics.median(one.processor_seconds for one in starts)
-        wall = statistics.median(one.seconds for one in starts)
+        processor = statistics.median(start.processor_seconds for start in starts)
+        wall = statistics.median(start.seconds for start in starts)
         curves["processor time"][count] = processor * 1e6
         curves["wall time"][count] = wall * 1e6
         print(

@@ -66,7 +66,7 @@ def write_agent(hosts: Hosts, folder: Path) -> Path:
         for host in hosts
     )
     agent.write_text(
-        f'#!/bin/sh\ncase "$1" in\n{cases}  *) echo "$1 is no host" >&2; exit 1 ;;\nesac\nshift\n'
+        f'#!/bin/sh\ncase "$1" in\n{cases}  *) echo "$1: not a host" >&2; exit 1 ;;\nesac\nshift\n'
         'exec $on_host unshare --uts sh -c "hostname $host; $*"\n'
     )
     agent.chmod(0o700)

@@ -185,7 +185,7 @@ def summary(rounds: list[Round], times: dict[str, Any]) -> Iterator[dict[str, An
     for step, of_step in times.items():
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             by_phase = {
-                phase: [percentile(of_step, one.windows[phase], share) for one in rounds]
+                phase: [percentile(of_step, measured.windows[phase], share) for measured in rounds]
                 for phase in PHASES
             }
             yield {
@@ -211,15 +211,15 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def about_strangers(phase: str, reports: list[Report]) -> Iterator[str]:
     def total(key: str) -> dict[str, int]:
-        return dict(sum((Counter(one[key]) for one in reports), Counter[str]()))
+        return dict(sum((Counter(report[key]) for report in reports), Counter[str]()))
 
-    seconds = sum(one["end"] - one["begin"] for one in reports)
-    held = statistics.median(one["held"] for one in reports)
+    seconds = sum(report["end"] - report["begin"] for report in reports)
+    held = statistics.median(report["held"] for report in reports)
     connected, messages = total("connected"), total("messages")
     refused, answers = (
-        sum(one[key] for one in reports) for key in ("not_connected", "answer_bytes")
+        sum(report[key] for report in reports) for key in ("not_connected", "answer_bytes")
     )
-    shares = sorted(one["processor_share"] for one in reports)
+    shares = sorted(report["processor_share"] for report in reports)
     yield (
         f"Phases `{phase}`, {seconds:.0f} s: the strangers used {shares[0]:.1%} to "
         f"{shares[-1]:.1%} of a core. {held:.0f} idle and dribbling connections were open "
@@ -235,15 +235,19 @@ def measure(arguments: argparse.Namespace) -> int:
     rows = list(summary(rounds, job_report["times"]))
     print("", *table(rows), "", sep="\n")
     for phase in PHASES[1:]:
-        print(*about_strangers(phase, [one.reports[phase] for one in rounds]), sep="\n")
-    accepted = sum(one.reports["strangers"]["accepted"] for one in rounds)
+        print(*about_strangers(phase, [measured.reports[phase] for measured in rounds]), sep="\n")
+    accepted = sum(measured.reports["strangers"]["accepted"] for measured in rounds)
     print(f"The job did not fail. Accepted strangers: {accepted}.")
     print(
         f"Its {job_report['cycles']} cycles of steps have the same results, bit by bit, "
         f"on all ranks: {job_report['equal']}."
     )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine_facts(), "rounds": [vars(one) for one in rounds], "rows": rows}
+    content = {
+        "machine": machine_facts(),
+        "rounds": [vars(measured) for measured in rounds],
+        "rows": rows,
+    }
     arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     print(f"Everything as JSON: {arguments.json}")
     return int(accepted > 0 or not job_report["equal"])

@@ -139,8 +139,8 @@ class TensorFlowTrainingChecks(Suite):
         def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:
             with tf.Graph().as_default():
                 model = Model()
-                rows, goals = v1.placeholder(tf.int64, [None]), v1.placeholder(tf.float64)
-                loss = model.loss(rows, goals)
+                rows, targets = v1.placeholder(tf.int64, [None]), v1.placeholder(tf.float64)
+                loss = model.loss(rows, targets)
                 optimizer = wrap(v1.train.MomentumOptimizer(0.1, 0.9))
                 train_op = optimizer.minimize(
                     loss, v1.train.get_or_create_global_step(), var_list=model.trainable_variables
@@ -148,7 +148,7 @@ class TensorFlowTrainingChecks(Suite):
                 hooks = [hvd.BroadcastGlobalVariablesHook(0)] if hook else []
                 with v1.train.MonitoredTrainingSession(hooks=hooks) as session:
                     for step in range(STEPS):
-                        session.run(train_op, {rows: words[step], goals: y[step]})
+                        session.run(train_op, {rows: words[step], targets: y[step]})
                     return list(session.run(list(model.trainable_variables)))
 
         alone = train(lambda optimizer: optimizer, self.words, self.y, hook=False)

@@ -166,7 +166,8 @@ class Driver {
   int start_exit_code_ = 0;             // if a host could not be started
   int last_signal_ = 0;
   TimePoint last_signal_time_{};
-  bool skips_waits_ = false;  // a second signal has come, so do not wait for a reader of our output
+  // A second signal has arrived, so do not wait for a reader of our output.
+  bool skips_waits_ = false;
   bool inputs_closed_ = false;
   std::optional<TimePoint> deadline_;
   std::optional<HostRoster> roster_;  // like discovery_, empty if the hosts are fixed
@@ -204,7 +205,7 @@ int Driver::run() {
 }
 
 void Driver::start_more() {
-  while (next_ < processes_.size() && !deadline_ && connecting() < kSshConnectionsAtOnce) {
+  while (next_ < processes_.size() && !deadline_ && connecting() < kSshConnectionsMax) {
     const std::size_t index = next_++;
     if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
   }
@@ -225,7 +226,7 @@ Status Driver::start(std::size_t index) {
 }
 
 bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
-  // After a failed start, we end the other launchers. What they say about that is no news.
+  // After a failed start, we end the other launchers. Their messages about that are not shown.
   if (inputs_closed_ && start_exit_code_ != 0) return true;
   HostProcess& process = processes_[index];
   if (process.has_failed) return true;
@@ -341,7 +342,7 @@ void Driver::serve(std::uint64_t ready) {
       return handle_signals();
     case Source::kCaller:
       poller_.remove(plan_.caller.pidfd);
-      // Not SIGHUP, which the launchers ignore under nohup.
+      // SIGHUP would not do, because the launchers ignore it under nohup.
       return handle_signal(SIGTERM);
     case Source::kReport:
       return relays_.report_writable();
@@ -384,7 +385,7 @@ void Driver::handle_signal(int signal) {
     default:
       break;
   }
-  // The reader of our output stays away, so this comes again and again.
+  // The reader of our output stays away, so this happens again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
   const bool is_same = signal == last_signal_ && now() < last_signal_time_ + kSameSignalTime;
   last_signal_time_ = now();
@@ -507,7 +508,7 @@ void Driver::start_again_later(std::size_t index) {
   process.start_again = now() + pause;
   if (process.why_failed.empty())
     process.why_failed = process.had_order ? how_it_ended(process) : process.remote.why_ended();
-  // At the end of a job, the launchers end shortly before that of node 0, which is no news.
+  // At the end of a job, the launchers end shortly before that of node 0, so this is not reported.
   if (!process.had_order)
     output_.notice(format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
                                std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
@@ -653,8 +654,8 @@ void Driver::early_ends_are_failures() {
   }
 }
 
-// Closes the standard inputs, so that all processes end. What has not come further than connecting
-// may never read its input.
+// Closes the standard inputs, so that all processes end. A process that has only connected may
+// never read its input.
 void Driver::begin_ending(Duration time) {
   inputs_closed_ = true;
   for (HostProcess& process : processes_)

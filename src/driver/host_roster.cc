@@ -63,10 +63,10 @@ int HostRoster::tries_of(const HostEntry& host) const {
 // slots.
 std::optional<int> HostRoster::number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
-    const Node& one = nodes_[static_cast<std::size_t>(node)];
-    const bool fits = !one.was_used || one.host.slots == host.slots;
-    const bool has_priority = !one.has_joined && tries_of(host) < tries_of(one.host);
-    if (one.has_ended && fits && (!one.is_wanted || has_priority)) return node;
+    const Node& candidate = nodes_[static_cast<std::size_t>(node)];
+    const bool fits = !candidate.was_used || candidate.host.slots == host.slots;
+    const bool has_priority = !candidate.has_joined && tries_of(host) < tries_of(candidate.host);
+    if (candidate.has_ended && fits && (!candidate.is_wanted || has_priority)) return node;
   }
   const bool all_were_used = std::ranges::all_of(nodes_, &Node::was_used);
   return all_were_used && nodes() < kNodesMax ? std::optional(nodes()) : std::nullopt;

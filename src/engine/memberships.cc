@@ -35,7 +35,7 @@ void Memberships::add(std::unique_ptr<GroupMember> member) {
 }
 
 void Memberships::remove(GroupId group) {
-  std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
+  std::erase_if(members_, [group](const auto& candidate) { return candidate->id() == group; });
   mailbox_.forget_group(group);
   if (channels_ != nullptr)
     channels_->for_each([group](int, PeerChannel& channel) { channel.forget_group(group); });
@@ -44,8 +44,8 @@ void Memberships::remove(GroupId group) {
 
 void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   const GroupId group = record.submission.group;
-  const auto member =
-      std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
+  const auto member = std::ranges::find_if(
+      members_, [group](const auto& candidate) { return candidate->id() == group; });
   const Operation operation = record.submission.operation;
   const Status status =
       member == members_.end()
@@ -92,8 +92,8 @@ bool Memberships::check_rank_exists(int rank, int sender) {
 
 void Memberships::take_group_end(int sender, GroupEnd end) {
   if (!check_rank_exists(end.rank, sender)) return;
-  const auto member =
-      std::ranges::find_if(members_, [&](const auto& one) { return one->id() == end.group; });
+  const auto member = std::ranges::find_if(
+      members_, [&](const auto& candidate) { return candidate->id() == end.group; });
   if (member != members_.end())
     (*member)->take_group_end(end);
   else
@@ -178,8 +178,8 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
 // Ends the groups in which a rank has died or left. A rank that finished its last step before it
 // ended has stored everything that the others need for that step. So this function first advances
 // all groups until they make no progress, which finishes such steps. It reads the ended ranks
-// before that; the next advance() finds a death that comes meanwhile. If a step needs data that is
-// still on its way from another host, its group ends later.
+// before that; the next advance() finds a death that happens meanwhile. If a step needs data that
+// is still on its way from another host, its group ends later.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   EndedRanks ended = failure_watch_.read();
   ended.death_reason = death_reason_;
@@ -203,7 +203,7 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     if (ended.first_dead_rank) continue;
     // If another host has ended the group without entering the step, no host can complete the step.
     if (gives_up_step && !ending.from_elsewhere) close_epoch(doorbells_.rank(), kGivesUpStep);
-    // Also pass on an end that has come from another host, so that all hosts blame the same rank
+    // Also pass on an end that has arrived from another host, so that all hosts blame the same rank
     // even if this rank leaves next.
     member->send_group_end(ending.failure.failed_rank, ending.reason);
   }

@@ -203,7 +203,7 @@ class ServedStore {
  public:
   explicit ServedStore(int ranks) {
     for (int rank = 0; rank < ranks; ++rank)
-      ends_.push_back(server_->add_client("rank " + std::to_string(rank)).value());
+      client_sockets_.push_back(server_->add_client("rank " + std::to_string(rank)).value());
     thread_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
         pollfd polled{server_->readiness(), POLLIN, 0};
@@ -212,11 +212,11 @@ class ServedStore {
       }
     });
   }
-  int descriptor(int rank) const { return ends_[static_cast<std::size_t>(rank)].get(); }
+  int descriptor(int rank) const { return client_sockets_[static_cast<std::size_t>(rank)].get(); }
 
  private:
   std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
-  std::vector<Descriptor> ends_;
+  std::vector<Descriptor> client_sockets_;
   std::jthread thread_;
 };
 

@@ -33,7 +33,8 @@ namespace {
 
 constexpr auto kFactsTime = std::chrono::seconds(20);
 constexpr auto kClockTime = std::chrono::seconds(10);
-constexpr auto kAttemptTime = std::chrono::seconds(11);  // of a probe, with a measurement
+constexpr auto kAttemptTime =
+    std::chrono::seconds(11);  // one attempt of a probe, with its measurement
 constexpr std::size_t kAttemptsAtOnce = 8;
 constexpr auto kEndTime = std::chrono::seconds(5);
 constexpr int kClockQuestions = 8;
@@ -140,7 +141,7 @@ Survey Examiner::run() {
 void Examiner::start_all() {
   const auto done = [this] {
     for (HostProbe& probe : probes_) {
-      if (probe.state != State::kWaiting || count(State::kConnecting) >= kSshConnectionsAtOnce)
+      if (probe.state != State::kWaiting || count(State::kConnecting) >= kSshConnectionsMax)
         continue;
       if (const Status started = start(probe); !started.ok()) fail(probe, started.message(), "");
     }
@@ -277,7 +278,7 @@ void Examiner::serve(std::uint64_t ready) {
   }
 }
 
-// Reads what has come. If the process has ended, this is all the rest of its output.
+// Reads the output that has arrived. If the process has ended, this is all the rest of its output.
 void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   Stream& source = probe.streams.at(stream);
   while (source.descriptor.valid()) {

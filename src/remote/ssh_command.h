@@ -18,7 +18,7 @@ struct SshOptions {
 
 // How many connections are made at the same time. If all of them go through one jump host, its sshd
 // rejects some connections once there are 10 (MaxStartups).
-inline constexpr std::ptrdiff_t kSshConnectionsAtOnce = 8;
+inline constexpr std::ptrdiff_t kSshConnectionsMax = 8;
 inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 
 // Returns the program and its arguments. ssh asks no question, forwards nothing, and rejects a host

@@ -70,7 +70,7 @@ class Victim:
 
 
 @dataclass
-class Place:
+class Environment:
     """Hosts on which jobs are started in one way, and the commands that start a job."""
 
     way: str
@@ -162,7 +162,7 @@ def is_launcher(words: list[str]) -> bool:
     return bool(words) and Path(words[0]).name == "farandole" and "-H" not in words
 
 
-def check(place: Place, victim: Victim, jobs: list[Launched]) -> None:
+def check(environment: Environment, victim: Victim, jobs: list[Launched]) -> None:
     """Check the exit codes and what the messages say about the killed process."""
     errors = "".join(job.errors for job in jobs)
     for job in jobs:
@@ -174,69 +174,69 @@ def check(place: Place, victim: Victim, jobs: list[Launched]) -> None:
         assert f"pid {victim.pid}) was killed by signal 9 (SIGKILL)" in errors, "no cause"
     elif victim.pid in [job.process.pid for job in jobs]:
         return
-    elif place.way == "fork":
+    elif environment.way == "fork":
         assert f"agent (pid {victim.pid})" in errors, "no cause"
     elif victim.kind in ("foreground", "agent"):
-        host = place.hosts[victim.node].v4
-        names = (place.names[victim.node], host, f"node {victim.node}")
+        host = environment.hosts[victim.node].v4
+        names = (environment.names[victim.node], host, f"node {victim.node}")
         assert any(name in errors for name in names), "the host is not named"
-    elif place.way == "ssh" and victim.kind in ("ssh", "sshd"):
-        names = [name for name in place.names if name in victim.words]
-        assert (names or [place.names[victim.node]])[0] in errors, "the host is not named"
+    elif environment.way == "ssh" and victim.kind in ("ssh", "sshd"):
+        names = [name for name in environment.names if name in victim.words]
+        assert (names or [environment.names[victim.node]])[0] in errors, "the host is not named"
     else:
         assert errors, "no message"
 
 
-def started_and_killed(place: Place, seed: int, seconds: float) -> str:
+def started_and_killed(environment: Environment, seed: int, seconds: float) -> str:
     """Start a job, kill one process of it within these seconds, and check how the job ends.
 
     Return the kind of the killed process.
     """
-    place.wait_until_ready()
+    environment.wait_until_ready()
     chooser = random.Random(seed)
     delay = chooser.uniform(0, seconds)
     with ExitStack() as stack:
-        stack.callback(place.end_all)
-        jobs = [stack.enter_context(job) for job in place.start(chooser)]
+        stack.callback(environment.end_all)
+        jobs = [stack.enter_context(job) for job in environment.start(chooser)]
         time.sleep(delay)
-        victim = place.kill_one(chooser)
+        victim = environment.kill_one(chooser)
         began = time.monotonic()
         print(
-            f"{place.way}, seed {seed}: {victim.kind} {victim.pid} on "
-            f"{place.names[victim.node]} killed after {delay:.2f} s",
+            f"{environment.way}, seed {seed}: {victim.kind} {victim.pid} on "
+            f"{environment.names[victim.node]} killed after {delay:.2f} s",
             end="",
             flush=True,
         )
         signal.alarm(END_SECONDS)
         try:
-            if victim.kind == "slurmstepd" and place.cancel:
+            if victim.kind == "slurmstepd" and environment.cancel:
                 # srun does not notice the end of this process, and waits until it is canceled.
-                place.wait_until_all_ended(without=("srun", SHEPHERD))
-                place.cancel()
+                environment.wait_until_all_ended(without=("srun", SHEPHERD))
+                environment.cancel()
             for job in jobs:
                 job.end()
-            place.wait_until_all_ended()
+            environment.wait_until_all_ended()
             print(
                 f", ended after {time.monotonic() - began:.2f} s with exit codes "
                 f"{[job.process.returncode for job in jobs]}"
             )
-            check(place, victim, jobs)
-            assert place.leftovers() == []
+            check(environment, victim, jobs)
+            assert environment.leftovers() == []
         except (AssertionError, TimeoutError) as failure:
-            left = [(p.kind, p.pid) for p in place.processes()]
+            left = [(p.kind, p.pid) for p in environment.processes()]
             texts = "\n".join(f"{job.output}{job.errors}" for job in jobs)
-            if place.cancel:
-                place.cancel()
+            if environment.cancel:
+                environment.cancel()
             raise AssertionError(f"{failure}; processes that are left: {left}\n{texts}") from None
     return victim.kind
 
 
-def start_seconds(place: Place) -> float:
+def start_seconds(environment: Environment) -> float:
     """Start a job without a kill, and return how long all workers needed to start."""
     with ExitStack() as stack:
-        stack.callback(place.end_all)
+        stack.callback(environment.end_all)
         began = time.monotonic()
-        jobs = [stack.enter_context(job) for job in place.start(random.Random(0))]
+        jobs = [stack.enter_context(job) for job in environment.start(random.Random(0))]
         for job in jobs:
             job.read_until("waits", times=WORKERS // len(jobs))
         seconds = time.monotonic() - began
@@ -244,21 +244,21 @@ def start_seconds(place: Place) -> float:
             job.send(signal.SIGTERM)
         for job in jobs:
             job.end()
-        place.wait_until_all_ended()
-    assert place.leftovers() == []
+        environment.wait_until_all_ended()
+    assert environment.leftovers() == []
     return seconds
 
 
-def killed_many(place: Place, count: int, seed: int) -> tuple[Counter[str], list[str]]:
+def killed_many(environment: Environment, count: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Start and kill `count` jobs; return how many of which kind, and the failures."""
-    seconds = start_seconds(place)
+    seconds = start_seconds(environment)
     kinds: Counter[str] = Counter()
     failures = []
     for number in range(count):
         try:
-            kinds[started_and_killed(place, seed + number, seconds * MOMENTS)] += 1
+            kinds[started_and_killed(environment, seed + number, seconds * MOMENTS)] += 1
         except AssertionError as failure:
-            failures.append(f"{place.way}, seed {seed + number}: {failure}")
+            failures.append(f"{environment.way}, seed {seed + number}: {failure}")
             print(f"\n{failures[-1]}")
     return kinds, failures
 
@@ -280,8 +280,8 @@ def hosts_with_own_files(folder: Path) -> Iterator[Hosts]:
 
 
 @contextmanager
-def over_ssh(way: str, folder: Path) -> Iterator[Place]:
-    """Make a place for each way except Slurm. All of them have SSH servers."""
+def over_ssh(way: str, folder: Path) -> Iterator[Environment]:
+    """Make an environment for each way except Slurm. All of them have SSH servers."""
     launchers = find_launchers() if way in ("mpirun", "ranks") else None
     with (
         hosts_with_own_files(folder) as hosts,
@@ -324,11 +324,11 @@ def over_ssh(way: str, folder: Path) -> Iterator[Place]:
 
         starts = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun, "ranks": ranks}
         services = {servers.pid(name) for name in servers.names}
-        yield Place(way, hosts, folder, servers.names, starts[way], services)
+        yield Environment(way, hosts, folder, servers.names, starts[way], services)
 
 
 @contextmanager
-def by_slurm(way: str, folder: Path) -> Iterator[Place]:
+def by_slurm(way: str, folder: Path) -> Iterator[Environment]:
     with (
         hosts_with_own_files(folder) as hosts,
         SlurmCluster(hosts, folder / "slurm", settings=["KillWait=5"]) as slurm,
@@ -346,7 +346,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[Place]:
             cancel()  # if srun was killed before its job began, its allocation remains
             slurm.wait_until_idle()
 
-        yield Place(
+        yield Environment(
             way,
             hosts,
             folder,
@@ -371,13 +371,13 @@ def why_impossible(way: str) -> str:
 
 
 @contextmanager
-def made_place(way: str) -> Iterator[Place]:
+def made_environment(way: str) -> Iterator[Environment]:
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/var/tmp"))
     before, tempfile.tempdir = tempfile.tempdir, str(folder)  # for what SlurmCluster writes
     try:
         subprocess.run([command(), "secret", str(folder / "secret")], check=True)
-        with (by_slurm if way == "slurm" else over_ssh)(way, folder) as place:
-            yield place
+        with (by_slurm if way == "slurm" else over_ssh)(way, folder) as environment:
+            yield environment
     finally:
         tempfile.tempdir = before
         shutil.rmtree(folder)
@@ -395,8 +395,8 @@ def main() -> int:
         for way in arguments.way or WAYS:
             if reason := why_impossible(way):
                 raise SystemExit(reason)
-            with made_place(way) as place:
-                kinds, failures = killed_many(place, arguments.count, arguments.seed)
+            with made_environment(way) as environment:
+                kinds, failures = killed_many(environment, arguments.count, arguments.seed)
             all_failures += failures
             print(f"{way}: {arguments.count} kills, {len(failures)} failures; {dict(kinds)}")
         for failure in all_failures:

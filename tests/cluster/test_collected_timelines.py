@@ -68,7 +68,7 @@ def test_one_file_has_every_event_once(job: Job, tmp_path: Path, files: tuple[st
     nodes = len(files)
     paths = [tmp_path / file for file in files]
     launched = [start(job, node, path, traced("calls"), nodes) for node, path in enumerate(paths)]
-    assert job.end() == [0] * nodes, [one.errors for one in launched]
+    assert job.end() == [0] * nodes, [launcher.errors for launcher in launched]
     ranks = list(range(sum(WORKERS[:nodes])))
     trace = read_trace(paths[0])
     assert sorted(trace.ranks) == named_ranks(paths[0]) == ranks
@@ -76,8 +76,8 @@ def test_one_file_has_every_event_once(job: Job, tmp_path: Path, files: tuple[st
         for name in (GRAD, "allgather.noname.0", "barrier.noname.0"):
             assert len(trace.slices[rank, name]) == 2, (rank, name)
     assert (trace.unfinished, trace.notices) == ([], [])
-    for one in launched:
-        assert "timeline" not in one.errors
+    for launcher in launched:
+        assert "timeline" not in launcher.errors
     if files == ("0", "1", "2"):
         assert [sorted(read_trace(path).ranks) for path in paths[1:]] == [[2], [3]]
 

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from random_kills import WAYS, killed_many, made_place, why_impossible
+from random_kills import WAYS, killed_many, made_environment, why_impossible
 
 KILLS = 10
 
@@ -16,7 +16,7 @@ def test_kills_at_random_moments(way: str) -> None:
     if reason := why_impossible(way):
         pytest.skip(reason)
     seed = int(os.environ.get("FARANDOLE_TEST_SEED", time.time_ns() % 1_000_000))
-    with made_place(way) as place:
-        kinds, failures = killed_many(place, KILLS, seed)
+    with made_environment(way) as environment:
+        kinds, failures = killed_many(environment, KILLS, seed)
     assert not failures, "\n".join(failures)
     assert kinds.total() == KILLS

@@ -90,7 +90,8 @@ def srun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variable
 
 
 def by_hand(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
-    """Return only rank, size and the place. The ranks find out themselves which are on one host."""
+    """Return only the rank, the size, and the address of the Store. The ranks find out themselves
+    which of them are on one host."""
     return {
         "FARANDOLE_RANK": str(rank),
         "FARANDOLE_SIZE": str(size),
@@ -106,7 +107,8 @@ class Ranks:
 
     def __init__(self, hosts: Hosts, launcher: str, ranks_of_hosts: Sequence[int]) -> None:
         self.hosts, self.launcher = hosts, launcher
-        self.places = [  # by rank: its host, and its number and the number of ranks there
+        # For each rank: its host, its local rank, and the number of ranks on that host.
+        self.local_ranks = [
             (host, (local, count))
             for host, count in enumerate(ranks_of_hosts)
             for local in range(count)
@@ -114,8 +116,8 @@ class Ranks:
         self.processes: dict[int, subprocess.Popen[str]] = {}
 
     def start(self, rank: int, *words: str, **variables: str) -> None:
-        host, local = self.places[rank]
-        given = LAUNCHERS[self.launcher](self.hosts, rank, len(self.places), local)
+        host, local = self.local_ranks[rank]
+        given = LAUNCHERS[self.launcher](self.hosts, rank, len(self.local_ranks), local)
         self.processes[rank] = self.hosts[host].start(
             sys.executable,
             *words,
@@ -125,7 +127,7 @@ class Ranks:
         )
 
     def start_all(self, *words: str, **variables: str) -> None:
-        for rank in range(len(self.places)):
+        for rank in range(len(self.local_ranks)):
             self.start(rank, *words, **variables)
 
     def end(self) -> tuple[list[int], list[str]]:
@@ -146,7 +148,7 @@ def test_ranks_of_a_launcher_form_a_job(
     ranks.start_all(WORKER, FARANDOLE_SECRET=secret)
     codes, outputs = ranks.end()
     assert codes == [0] * 4, outputs
-    for rank, (host, (local_rank, local_size)) in enumerate(ranks.places):
+    for rank, (host, (local_rank, local_size)) in enumerate(ranks.local_ranks):
         cross_size = sum(local_rank < count for count in ranks_of_hosts)
         found = f"local {local_rank}/{local_size}, cross {host}/{cross_size}"
         for life in range(LIVES):

@@ -35,9 +35,9 @@ from farandole.errors import CallError
 from farandole.jobs.elastic_jobs import Elasticity, results_of
 from farandole.jobs.host_discovery import HostDiscovery, ListHosts
 from farandole.jobs.html_table import html_table
+from farandole.jobs.job_hosts import JobHosts
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
-from farandole.jobs.places import Places
 
 Result = TypeVar("Result")
 
@@ -103,7 +103,8 @@ def run(
         start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
-        min_workers: Makes the job elastic: the job goes on as long as it has so many workers.
+        min_workers: Makes the job elastic: the job goes on as long as at least `min_workers`
+        workers are left.
         max_workers: Elastic jobs: how many workers the job has at most, if hosts come and go.
         discover_hosts: Elastic jobs: what lists the hosts that the job may use, in place of
             `hosts`. It is a function, which returns hosts and slots, such as {"host1": 4}, or a
@@ -128,7 +129,9 @@ def run(
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
     discovery = None if discover_hosts is None else HostDiscovery(discover_hosts)
-    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts, discovery)
+    job_hosts = JobHosts(
+        hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts, discovery
+    )
     elasticity = Elasticity(
         min_workers,
         max_workers,
@@ -138,8 +141,8 @@ def run(
         elastic_timeout,
         discover_hosts,
     )
-    settings = _Settings(env, start_timeout, executable, places, elasticity)
-    workers = 1 if n is None and not places.are_given() else n
+    settings = _Settings(env, start_timeout, executable, job_hosts, elasticity)
+    workers = 1 if n is None and not job_hosts.are_given() else n
     try:
         job = _function_job((fn, args, kwargs), workers, settings, flags)
         _show_until_end(job, may_wait=discovery is not None)
@@ -279,8 +282,8 @@ def launch_workers(
         CallError: An argument is wrong.
         FarandoleError: A limit of the system was reached.
     """
-    places = Places(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
-    settings = _Settings(env, start_timeout, executable, places, Elasticity())
+    job_hosts = JobHosts(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
+    settings = _Settings(env, start_timeout, executable, job_hosts, Elasticity())
     if callable(target):
         job = _function_job((target, args, kwargs), n, settings, None)
     else:
@@ -343,7 +346,7 @@ class _Settings:
     env: Mapping[str, str] | None
     start_timeout: int | None
     executable: str | os.PathLike[str] | None
-    places: Places
+    job_hosts: JobHosts
     elasticity: Elasticity
 
     def environment(self) -> dict[str, str]:
@@ -357,11 +360,11 @@ class _Settings:
     def flags(self) -> list[str]:
         flags = self.elasticity.flags()
         flags += [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
-        if not self.places.are_given():
+        if not self.job_hosts.are_given():
             return flags
         # Other hosts do not get all variables of this process, but those that the user has given.
         given = [word for name in self.env or {} for word in ("-x", name)]
-        return [*flags, *given, *self.places.flags()]
+        return [*flags, *given, *self.job_hosts.flags()]
 
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
@@ -453,12 +456,12 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
 
 
 def _workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Worker]:
-    over_hosts = settings.places.are_given()
+    over_hosts = settings.job_hosts.are_given()
     count = arguments.positive_whole_number(n)
     if count is None and not (over_hosts and n is None):
         raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
     if over_hosts:
-        addresses = settings.places.addresses(count, settings.environment())
+        addresses = settings.job_hosts.addresses(count, settings.environment())
     else:
         addresses = [socket.gethostname()] * (count or 0)
     name = "worker" if settings.elasticity.is_wanted() else "rank"

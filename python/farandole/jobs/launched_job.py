@@ -54,8 +54,9 @@ class LaunchedJob:
         self.first_failed: tuple[int, int] | None = None  # rank (or slot) and process id
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
-        self._has_process = threading.Event()  # set when the launcher runs, or when none will run
-        self._launched = threading.Event()  # set when a worker has started, or when none will start
+        self._start_decided = threading.Event()  # set when the launcher runs, or when none will run
+        # Set when a worker has started, or when none will start.
+        self._worker_start_decided = threading.Event()
         self._problem: Exception | None = None
         self._signal = 0
         self.exit_code: int | None = None  # of the launcher, which is that of the job
@@ -86,7 +87,7 @@ class LaunchedJob:
 
     def check_start(self) -> None:
         """Wait for the first worker. Raise the errors of start()."""
-        self._launched.wait()
+        self._worker_start_decided.wait()
         if any(worker.pid is not None for worker in self.plan.workers):
             return
         if self._problem is not None:
@@ -123,7 +124,7 @@ class LaunchedJob:
 
         If show() raises, for example after Ctrl-C, it can be called again.
         """
-        self._has_process.wait()
+        self._start_decided.wait()
         with selectors.DefaultSelector() as selector:
             for pipe, target, name in self._launcher_streams():
                 if not pipe.closed:
@@ -190,7 +191,7 @@ class LaunchedJob:
                 start_new_session=True,
             )
         self.launcher_pid = self._process.pid
-        self._has_process.set()
+        self._start_decided.set()
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
@@ -216,7 +217,7 @@ class LaunchedJob:
         return [theirs.enter_context(launchers_door).fileno()]
 
     def _receive_channels(self, door: socket.socket, selector: selectors.BaseSelector) -> bool:
-        """Receive the channels that are there; return whether more may come."""
+        """Receive the channels that have arrived; return whether more may come."""
         while True:
             try:
                 slot, descriptors, *_ = socket.recv_fds(door, 4, 1, socket.MSG_CMSG_CLOEXEC)
@@ -299,7 +300,7 @@ class LaunchedJob:
         worker.record_start(pid)
         if (channel := self._channels.get(slot)) is not None:
             channel.begin(worker)
-        self._launched.set()
+        self._worker_start_decided.set()
 
     def _finish(self) -> None:
         if self._process is not None:
@@ -315,8 +316,8 @@ class LaunchedJob:
         self.plan.call = ()
         self._readers.clear()
         self.ended.set()
-        self._has_process.set()
-        self._launched.set()
+        self._start_decided.set()
+        self._worker_start_decided.set()
 
 
 def _write(target: Any, text: str) -> None:
@@ -338,7 +339,7 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """Read what is there; None if nothing is there yet, b"" at the end."""
+    """Read what has arrived; None if nothing has arrived yet, b"" at the end."""
     try:
         return os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:

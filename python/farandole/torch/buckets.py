@@ -30,7 +30,7 @@ _FROZEN_MARKS = 16  # more would make the texts of errors long
 
 
 @dataclass(frozen=True)
-class Combination:
+class ReductionSettings:
     """How gradients are combined. It is the same on all members of the group."""
 
     group: Group
@@ -339,7 +339,7 @@ class Bucket(_AnyBucket):
         self._was_written = False
 
     def start(
-        self, combination: Combination, dropped: bool, waits: bool = False, changed: bool = False
+        self, settings: ReductionSettings, dropped: bool, waits: bool = False, changed: bool = False
     ) -> None:
         """Start to combine the bucket. Marks explains `dropped` and `changed`."""
         if self._versions is None:
@@ -347,12 +347,12 @@ class Bucket(_AnyBucket):
         else:
             self._was_written = not self._is_unchanged()
         marks = Marks(dropped, changed, self._frozen_digest())
-        self._sends_whole = combination.can_combine_whole_buckets()
+        self._sends_whole = settings.can_combine_whole_buckets()
         if self._sends_whole:
-            self.finish = combination.start(self.memory, self.name, waits, marks)
+            self.finish = settings.start(self.memory, self.name, waits, marks)
             return
         [gradient] = self.gradients
-        self.finish = combination.start(gradient.view, self.name, waits, marks)
+        self.finish = settings.start(gradient.view, self.name, waits, marks)
         self._versions = [gradient.view._version]
 
     def _frozen_digest(self) -> int:
@@ -425,14 +425,14 @@ class SparseBucket(_AnyBucket):
         self._versions = [version(self.gradients[0].parameter.grad)]
 
     def start(
-        self, combination: Combination, dropped: bool, waits: bool = False, changed: bool = False
+        self, settings: ReductionSettings, dropped: bool, waits: bool = False, changed: bool = False
     ) -> None:
         """Start to combine the rows. Marks explains `dropped` and `changed`."""
         if self._versions is None:
             self.fill()
         rows = _rows(self.gradients[0].parameter)
         marks = Marks(dropped, changed, frozen=0).leading_ones()
-        self.finish = start_sparse(rows, self.name, combination.op, combination.group, marks)
+        self.finish = start_sparse(rows, self.name, settings.op, settings.group, marks)
 
     def wait(self) -> None:
         if self.finish is None or self.combined:

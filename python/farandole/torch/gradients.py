@@ -31,7 +31,7 @@ from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
-from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed_error
+from farandole.torch.buckets import Bucket, Gradient, ReductionSettings, SparseBucket, changed_error
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
 from farandole.training.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
@@ -49,7 +49,7 @@ class Gradients:
     example in the traceback of an error that the program keeps. The older optimizer must not
     combine the gradients a second time.
 
-    In an elastic job, this rank may become a member of the group later, or not be one any more.
+    In an elastic job, this rank may become a member of the group later, or may have left it.
     Meanwhile, it trains alone.
     """
 
@@ -58,7 +58,7 @@ class Gradients:
     def __init__(
         self,
         name: OptimizerName,
-        combination: Combination,
+        settings: ReductionSettings,
         passes: int,
         groups: Sequence[Sequence[torch.Tensor]] | None,
         names: Mapping[int, str],
@@ -67,13 +67,13 @@ class Gradients:
 
         Args:
             name: The name of the optimizer.
-            combination: How gradients are combined.
+            settings: How gradients are combined.
             passes: The number of backward passes per step.
             groups: Lists of parameters that share a bucket; every other parameter has its own
                 bucket. With None, buckets are filled up to their largest size.
             names: The names of the named parameters, by id().
         """
-        self._name, self._combination, self._names = name, combination, names
+        self._name, self._settings, self._names = name, settings, names
         self._passes = passes
         self._group_of = (
             None
@@ -91,7 +91,7 @@ class Gradients:
         self._has_extra_pass = False  # whether a pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
-        self._period = combination.group.period  # the period in which places were given
+        self._period = settings.group.period  # the period in which places were given
         self._membership_period: object = None  # the period in which _is_member was found
         self._is_member = False
         self._has_agreed = False  # whether the first agreement of this step has been made
@@ -115,7 +115,7 @@ class Gradients:
 
     def is_member(self) -> bool:
         """Return whether this rank combines the gradients. A rank outside of the group does not."""
-        group = self._combination.group
+        group = self._settings.group
         if group.period is not self._membership_period:
             self._membership_period = group.period
             # If the group is not registered any more, calls raise an error that says so.
@@ -220,7 +220,7 @@ class Gradients:
             if bucket is self._last_bucket:
                 bucket.fill()
             else:
-                bucket.start(self._combination, self._dropped)
+                bucket.start(self._settings, self._dropped)
         except Exception:
             bucket.reset(self._passes)
             raise
@@ -232,7 +232,7 @@ class Gradients:
         errors = CollectedErrors()
         last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
-            errors.attempt(functools.partial(last.start, self._combination, self._dropped, True))
+            errors.attempt(functools.partial(last.start, self._settings, self._dropped, True))
         if self._completed and not self._has_agreed:
             errors.attempt(self._place_common)
         for bucket in self._buckets:
@@ -271,8 +271,7 @@ class Gradients:
             )
         errors = CollectedErrors()
         if (self.reduced or self._complete_count > 0) and self.are_dropped():
-            # Ranks that have begun another backward pass have set this already.
-            self._dropped = True
+            self._dropped = True  # ranks that have begun another backward pass did this then
             self._reset()
         self._forget_former_places()
         remaining = [bucket for bucket in self._buckets if bucket.must_start()]
@@ -283,7 +282,7 @@ class Gradients:
             # before the bucket's call ends.
             mark_changed = (changed or unscaled) and not bucket.late
             start = functools.partial(
-                bucket.start, self._combination, self._dropped, waits, mark_changed
+                bucket.start, self._settings, self._dropped, waits, mark_changed
             )
             errors.attempt(start)
         # If the first agreement fails, it fails on all ranks: on some of them in backward(), on the
@@ -320,7 +319,7 @@ class Gradients:
         changed_somewhere = changed
         if combined_here:
             name = f"{self._name}.changed"
-            changed_somewhere = bool(allreduce_max([changed], name, self._combination.group)[0])
+            changed_somewhere = bool(allreduce_max([changed], name, self._settings.group)[0])
         suspects = [*(others if changed else ()), *(combined_here if changed_somewhere else ())]
         for bucket in suspects:
             if bucket.has_nonzero():
@@ -346,7 +345,7 @@ class Gradients:
     def _forget_former_places(self) -> None:
         """In a new period, forget all places, because another rank may have none. Gradients that
         get the same places again keep their memory."""
-        group, former = self._combination.group, self._period
+        group, former = self._settings.group, self._period
         if group.process_set_id is None or group.period == former:
             return
         assert group.period and former
@@ -410,7 +409,7 @@ class Gradients:
         if not by_parameter:
             return []
         parameters = [gradient.parameter for gradient in by_parameter.values()]
-        group = self._combination.group
+        group = self._settings.group
         name = f"{self._name}.{call_suffix}"
         ordered = paired(torch_tensors, parameters, self._names, name, group, self._group_of)
         return [by_parameter[id(parameter)] for parameter in ordered]
@@ -421,7 +420,7 @@ class Gradients:
         """Return the agreement of the ranks on each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
         completed = [index_of[gradient] for gradient in self._completed if gradient in index_of]
-        agreed = agree(kinds, completed, f"{self._name}.{call_suffix}", self._combination.group)
+        agreed = agree(kinds, completed, f"{self._name}.{call_suffix}", self._settings.group)
         return dict(zip(trained, agreed, strict=True))
 
     def _give_places(
@@ -430,7 +429,7 @@ class Gradients:
         """Put the chosen gradients into new buckets, and start the buckets."""
         ordered = sorted(chosen, key=lambda gradient: agreed[gradient].place)
         first_new = len(self._buckets)
-        as_dense = self._combination.sparse_as_dense
+        as_dense = self._settings.sparse_as_dense
         for gradient in ordered:
             gradient.becomes_sparse = as_dense and agreed[gradient].kind == SPARSE
         self._add_dense_buckets([g for g in ordered if as_dense or agreed[g].kind == DENSE])
@@ -441,12 +440,12 @@ class Gradients:
         for bucket in self._buckets[first_new:]:
             bucket.late = late
             self._last_bucket = self._last_bucket if late else bucket
-            bucket.start(self._combination, self._dropped)
+            bucket.start(self._settings, self._dropped)
 
     def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
         dtypes_and_sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
-        if not self._combination.can_combine_whole_buckets():
+        if not self._settings.can_combine_whole_buckets():
             plan = plan_buckets(dtypes_and_sizes, 0)
         elif self._group_of is None:
             bucket_bytes = int(lifecycle.engine().settings["FARANDOLE_BUCKET_BYTES"])

@@ -17,7 +17,7 @@ from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, Period, global_process_set
 from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.buckets import Combination
+from farandole.torch.buckets import ReductionSettings
 from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.grad_scaler import has_unscaled, scaler_in_step, share_overflow
@@ -106,22 +106,26 @@ def DistributedOptimizer(  # noqa: N802
     ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
     grouped = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
     compressor = checked_compression(compression)
-    combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
+    settings = ReductionSettings(process_set, op, compressor, factor, sparse_as_dense)
     wrapped_class = type(optimizer)
     base = _DistributedDeltas if op is Adasum else AnyDistributedOptimizer
     distributed: Any = object.__new__(type(wrapped_class.__name__, (base, wrapped_class), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
-    distributed._combination, distributed._passes, distributed._names = combination, passes, names
+    distributed._settings, distributed._passes, distributed._names = (
+        settings,
+        passes,
+        names,
+    )
     # In an elastic job, a group of one may grow, and this rank may become a member later.
     is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
     if is_alone or not (process_set.included() or lifecycle.is_elastic()):
         return distributed
     distributed._name = name = OptimizerName(process_set)
     if op is Adasum:
-        distributed._deltas = _Deltas(name, combination, names)
+        distributed._deltas = _Deltas(name, settings, names)
     else:
-        distributed._gradients = Gradients(name, combination, passes, grouped, names)
+        distributed._gradients = Gradients(name, settings, passes, grouped, names)
         distributed._gradients.add(parameters)
     if interval := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
         distributed._check = PeriodicCheck(torch_tensors, interval, name, process_set)
@@ -156,7 +160,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     class of the wrapped optimizer. Use it for isinstance() and in annotations;
     DistributedOptimizer() makes the objects."""
 
-    _combination: Combination
+    _settings: ReductionSettings
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the named parameters, by id()
@@ -202,19 +206,19 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def op(self) -> ReduceOp:
-        return self._combination.op
+        return self._settings.op
 
     @property
     def process_set(self) -> Group:
-        return self._combination.group
+        return self._settings.group
 
     @property
     def gradient_predivide_factor(self) -> float:
-        return self._combination.predivide_factor
+        return self._settings.predivide_factor
 
     @property
     def sparse_as_dense(self) -> bool:
-        return self._combination.sparse_as_dense
+        return self._settings.sparse_as_dense
 
     @property
     def backward_passes_per_step(self) -> int:
@@ -227,7 +231,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def _compression(self) -> Any:
-        return self._combination.compression
+        return self._settings.compression
 
     @property
     def _parameter_names(self) -> dict[torch.Tensor, str]:
@@ -409,10 +413,10 @@ class _Deltas:
     depends on the angle between two tensors."""
 
     def __init__(
-        self, name: OptimizerName, combination: Combination, names: Mapping[int, str]
+        self, name: OptimizerName, settings: ReductionSettings, names: Mapping[int, str]
     ) -> None:
         """`names` maps the id() of each named parameter to its name."""
-        self._name, self._combination, self._names = name, combination, names
+        self._name, self._settings, self._names = name, settings, names
         self._ids: list[int] = []  # of the parameters in _paired, but in the optimizer's order
         self._paired: list[torch.Tensor] = []
         self._period: Period | None = None  # the period in which the parameters were paired
@@ -420,7 +424,7 @@ class _Deltas:
     @outside_dynamo
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the parameters in an order that is the same on all ranks."""
-        ids, group = [id(parameter) for parameter in parameters], self._combination.group
+        ids, group = [id(parameter) for parameter in parameters], self._settings.group
         if ids != self._ids or group.period != self._period:
             name = f"{self._name}.deltas.pairing"
             self._paired = paired(torch_tensors, parameters, self._names, name, group)
@@ -430,18 +434,18 @@ class _Deltas:
     @outside_dynamo
     def any_overflow(self, found_inf: torch.Tensor) -> bool:
         """Return whether a GradScaler has found an overflow on any rank."""
-        name, group = f"{self._name}.deltas.found_inf", self._combination.group
+        name, group = f"{self._name}.deltas.found_inf", self._settings.group
         return allreduce(found_inf, name=name, op=Max, process_set=group).item() > 0
 
     @outside_dynamo
     def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if not deltas:
             return []
-        compression, group = self._combination.compression, self._combination.group
+        compression, group = self._settings.compression, self._settings.group
         pairs = [compression.compress(delta) for delta in deltas]
         sent = [tensor for tensor, _ in pairs]
         handle = grouped_allreduce_async_(
-            sent, name=f"{self._name}.deltas", op=self._combination.op, process_set=group
+            sent, name=f"{self._name}.deltas", op=self._settings.op, process_set=group
         )
         return [
             compression.decompress(tensor, context)
@@ -461,7 +465,8 @@ class _DistributedDeltas(AnyDistributedOptimizer):
 
     @property
     def _combined_deltas(self) -> _Deltas | None:
-        """What combines the changes of this rank with others. None while it trains alone."""
+        """The object that combines the changes of this rank with those of other ranks. None while
+        it trains alone."""
         return None if self.process_set.included() is False else self._deltas
 
     def synchronize(self) -> None:

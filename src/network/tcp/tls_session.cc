@@ -386,14 +386,14 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
   if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
   // Each record costs time, so a short header shares its record with the payload.
   if (first.size() >= kRecordBytes) return seal(first);
-  const std::size_t joined_payload = std::min(second.size(), kRecordBytes - first.size());
-  joined_.assign(first.begin(), first.end());
-  joined_.insert(joined_.end(), second.begin(),
-                 second.begin() + static_cast<std::ptrdiff_t>(joined_payload));
-  FARANDOLE_TRY_ASSIGN(const std::size_t joined, seal(joined_));
-  if (joined < joined_.size() || has_unsent()) return joined;
-  FARANDOLE_TRY_ASSIGN(const std::size_t rest, seal(second.subspan(joined_payload)));
-  return joined + rest;
+  const std::size_t payload_in_first = std::min(second.size(), kRecordBytes - first.size());
+  first_record_.assign(first.begin(), first.end());
+  first_record_.insert(first_record_.end(), second.begin(),
+                       second.begin() + static_cast<std::ptrdiff_t>(payload_in_first));
+  FARANDOLE_TRY_ASSIGN(const std::size_t sealed_of_first, seal(first_record_));
+  if (sealed_of_first < first_record_.size() || has_unsent()) return sealed_of_first;
+  FARANDOLE_TRY_ASSIGN(const std::size_t rest, seal(second.subspan(payload_in_first)));
+  return sealed_of_first + rest;
 }
 
 Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {

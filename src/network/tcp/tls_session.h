@@ -153,7 +153,7 @@ class TlsSession final : public Connection {
   Bytes arrived_;  // bytes from the wire; OpenSSL has not taken [arrived_from_, arrived_count_)
   std::size_t arrived_from_ = 0;
   std::size_t arrived_count_ = 0;
-  Bytes joined_;         // a header with the beginning of its payload, to be one record
+  Bytes first_record_;   // a header with the beginning of its payload, to be one record
   Status wire_failure_;  // an error of the wire in a function that OpenSSL has called
   Status receive_failure_;
   Status handshake_failure_;

@@ -84,8 +84,8 @@ TEST(Segment, MemoryStaysWithoutDescriptor) {
 TEST(Segment, CanBeMappedReadOnly) {
   const auto segment = Segment::create("test", 5000).value();
   const std::string path = "/proc/self/fd/" + std::to_string(segment->descriptor().get());
-  const Descriptor only_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const auto view = SegmentView::attach(only_read);
+  const Descriptor read_only(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto view = SegmentView::attach(read_only);
   ASSERT_NE(view, nullptr);
   EXPECT_EQ(view->size(), segment->size());
   segment->data()[4999] = std::byte{7};

@@ -35,7 +35,7 @@ from farandole.errors import (
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
-from farandole.torch.distributed.mixture import (
+from farandole.torch.distributed.other_backends import (
     GroupSpec,
     OtherBackends,
     backends_in_helper,

@@ -150,13 +150,13 @@ def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> tuple[str,
     """Return a random text, the same on all ranks, that no other process knows, and the ranks that
     are not on the host of rank 0. Several process groups may use the same store one after another,
     so each use of the store gets a number."""
-    attempt = store.add(f"farandole/turns/{rank}", 1)
-    store.set(f"farandole/{attempt}/host/{rank}", _host())
+    use_number = store.add(f"farandole/uses/{rank}", 1)
+    store.set(f"farandole/{use_number}/host/{rank}", _host())
     if rank == 0:
-        store.set(f"farandole/{attempt}/text", secrets.token_hex(16))
-    hosts = [store.get(f"farandole/{attempt}/host/{other}").decode() for other in range(size)]
+        store.set(f"farandole/{use_number}/text", secrets.token_hex(16))
+    hosts = [store.get(f"farandole/{use_number}/host/{other}").decode() for other in range(size)]
     elsewhere = [other for other in range(size) if hosts[other] != hosts[0]]
-    return store.get(f"farandole/{attempt}/text").decode(), elsewhere
+    return store.get(f"farandole/{use_number}/text").decode(), elsewhere
 
 
 def _host() -> str:

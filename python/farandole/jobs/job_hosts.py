@@ -13,7 +13,7 @@ from farandole.launcher_command import launcher_command
 
 
 @dataclass(frozen=True)
-class Places:
+class JobHosts:
     """The hosts of a job, as the user names them, and how ssh reaches them. Without hosts, the job
     runs on this host."""
 
