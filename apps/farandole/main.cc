@@ -47,8 +47,8 @@ Add one of these lines to the start-up file of your shell:
 
 constexpr const char* kSecretFooter = R"(
 The file has 32 random bytes, and only you can read it. Copy it to all hosts of the job, for example
-with `scp -p`, and give it to `farandole run --secret FILE`. Whoever has the file can join the job
-and read its data. Remove it when no job uses it any more.
+with `scp -p`, and give it to `farandole run --secret FILE`. Everyone who has the file can join the
+job and read its data. Remove it when no job uses it any more.
 )";
 
 // The command can be started with closed standard streams (`<&- >&-`). Then the next files that we
@@ -93,7 +93,8 @@ int run_here(farandole::JobOptions job) {
   const auto python = farandole::choose_python(job.command.front());
   job.command.front() = python.program;
   if (!python.other_path.empty() && !(job.has_driver && job.nodes->node != 0))
-    std::fprintf(stderr, "farandole: starting %s, which is beside this command; PATH has %s\n",
+    std::fprintf(stderr,
+                 "farandole: starting %s, which is in the folder of this command; PATH has %s\n",
                  python.program.c_str(), python.other_path.c_str());
   return farandole::run_job(job);
 }

@@ -37,7 +37,8 @@ std::shared_ptr<ProcessContext> make_process_context();
 void set_has_state(ProcessContext& context);
 // Why an elastic job must end with the next commit, because its launcher or its driver is lost;
 // empty: it goes on. Ranks may learn it at different times, so they must agree on the step. A
-// process that has not ended 9 s later is killed. Waits until the limit for the news to come.
+// process that has not ended 9 s later is killed. Waits for such an announcement, but not longer
+// than the limit.
 std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit = {});
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see

@@ -31,7 +31,7 @@ class GradientArrays(Protocol):
         """Return zeros with the shape and dtype of `array`, on its device."""
 
     def extended(self, array: Array, rows: Any, /) -> Array:
-        """Return the array with zeros as further rows, so that it has `rows` rows."""
+        """Return the array with rows of zeros at its end, so that it has `rows` rows."""
 
 
 class Arrays(GradientArrays, Protocol):

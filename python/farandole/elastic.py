@@ -142,7 +142,7 @@ class State:
         for callback in self._end_callbacks:
             callback()
         done = "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
-        # Another rank may have got the news before this one.
+        # Another rank may have learned of it before this one.
         why = lifecycle.announced_end() or "the launcher of this job is lost"
         _exit(ENDED_EARLY, f"{why}; this rank ends after a commit, and {done}")
 
@@ -518,7 +518,7 @@ class _Recovery:
         self.must_sync = True
 
 
-_numbers = itertools.count(1)  # of the states with which this process has trained
+_numbers = itertools.count(1)  # numbers the states with which this process has trained
 
 # Held while a training runs. Another training, inside it or in another thread, could form the job
 # again, and the first one would not notice.
@@ -546,7 +546,7 @@ def _check_same_on_all_ranks(training: str) -> None:
     """Raise CallError on all ranks if they are about to sync different states. A new worker, for
     example, begins with the first training of the program, even if the others are in the second."""
     if not lifecycle.is_initialized():
-        return  # the state is one of the program's own
+        return  # a state class of the program itself may not need init()
     if equal_on_all_members(training.encode(), "elastic.training", global_process_set):
         return
     texts = exchange(training.encode(), "elastic.trainings", global_process_set)
@@ -578,7 +578,7 @@ def _announced() -> _Announced:
     return _Announced(*map(bool, allreduce_max(mine, "elastic.change", global_process_set)))
 
 
-# After the launcher has ended, calls to it may fail earlier than the news of its end comes.
+# After the launcher has ended, calls to it may fail before this process learns of its end.
 NEWS_SECONDS = 1.0
 
 

@@ -20,5 +20,7 @@ def launcher_command() -> str:
     folders.append(os.environ.get("PATH", os.defpath))
     found = shutil.which("farandole", path=os.pathsep.join(folders))
     if found is None:
-        raise FarandoleError("the command `farandole` is neither beside this Python nor in PATH")
+        raise FarandoleError(
+            "the command `farandole` is neither in the folder of this Python nor in PATH"
+        )
     return found

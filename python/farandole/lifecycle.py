@@ -68,7 +68,7 @@ def check_has_state(function: str) -> None:
 
 def announced_end(limit: float = 0) -> str:
     """Return why an elastic job must end with the next commit, or an empty text. Wait up to `limit`
-    seconds for the news."""
+    seconds for such an announcement."""
     return _process.context.announced_end(limit)
 
 

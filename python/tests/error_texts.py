@@ -236,7 +236,7 @@ class ErrorTexts:
         )
         yield (
             self.ask_for_a_missing_launcher,
-            "the command `farandole` is neither beside this Python nor in PATH",
+            "the command `farandole` is neither in the folder of this Python nor in PATH",
         )
         yield (
             self.run_without_a_python,

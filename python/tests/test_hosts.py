@@ -265,7 +265,7 @@ def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
     warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(texts)
     assert warned == unsealed_data
     packets = (folder / "packets").read_bytes()
-    assert len(packets) > len(CANARY) << 16  # the tensor was there
+    assert len(packets) > len(CANARY) << 16  # the tensor was sent between the hosts
     assert (folder / "secret").read_bytes() not in packets
     return packets
 

@@ -1,5 +1,5 @@
 // Our own executable, and programs in its folder. In a virtual environment, Python and its programs
-// are there, even if the environment is not activated.
+// are in this folder, even if the environment is not activated.
 #pragma once
 
 #include <unistd.h>

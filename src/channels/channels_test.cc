@@ -189,7 +189,7 @@ TEST(Channels, ARankDialsBackAfterAKnock) {
   EXPECT_TRUE(first.channels().has_work());
   PeerChannel* channel = nullptr;
   first.drive([&] {
-    first.channels().for_each([&](int, PeerChannel& one) { channel = &one; });
+    first.channels().for_each([&](int, PeerChannel& each) { channel = &each; });
     return channel != nullptr && channel->has_envelope();
   });
   EXPECT_EQ(channel->next_envelope(), envelope);

@@ -176,7 +176,8 @@ bool PeerChannel::wants_to_send() const {
   if (outgoing_ || !short_frames_.empty() || !envelopes_.empty() ||
       (connection_ && connection_->has_unsent()))
     return true;
-  return std::ranges::any_of(streams_, [](const auto& one) { return !one.second.to_send.empty(); });
+  return std::ranges::any_of(streams_,
+                             [](const auto& stream) { return !stream.second.to_send.empty(); });
 }
 
 Result<bool> PeerChannel::advance() {
@@ -197,7 +198,7 @@ Result<bool> PeerChannel::advance() {
 
 // Chooses the next data frame; false if there is none. Groups with data take turns.
 bool PeerChannel::choose_data() {
-  const auto has_data = [](const auto& one) { return !one.second.to_send.empty(); };
+  const auto has_data = [](const auto& stream) { return !stream.second.to_send.empty(); };
   auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
   if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
   if (next == streams_.end()) return false;
@@ -333,10 +334,10 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 Status PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes) {
   const StepIdentity step{.generation = incoming_->generation, .sequence = incoming_->step};
   if (!stream.early.empty() && distance(stream.early_step, step) != 0)
-    return Status::stop("data of two steps came before the first of them had begun");
+    return Status::stop("data of two steps arrived before the first of them had begun");
   if (stream.early.size() + bytes.size() > kEarlyBytesMax)
-    return Status::stop(
-        format_text("more than {} bytes of a step came before they were wanted", kEarlyBytesMax));
+    return Status::stop(format_text("more than {} bytes of a step arrived before they were wanted",
+                                    kEarlyBytesMax));
   stream.early_step = step;
   stream.early.insert(stream.early.end(), bytes.begin(), bytes.end());
   return {};
@@ -369,7 +370,7 @@ Status PeerChannel::check_data(const Stream& stream) const {
   if (stream.ended || stream.step.generation == 0 || distance(stream.step, of_frame) >= 0)
     return {};
   return Status::stop(format_text(
-      "data of step {} of generation {} comes in step {} of generation {}", incoming_->step,
+      "data of step {} of generation {} arrived in step {} of generation {}", incoming_->step,
       incoming_->generation, stream.step.sequence, stream.step.generation));
 }
 
@@ -409,7 +410,7 @@ Status PeerChannel::finish_frame() {
     case FrameType::kStore:
       break;
   }
-  return Status::stop("a frame of the Store came from a rank");
+  return Status::stop("a rank has sent a frame of the Store");
 }
 
 }  // namespace farandole

@@ -91,7 +91,7 @@ class PeerChannel {
   // because the peer would take whatever comes next for the rest of that frame.
   bool end_group(GroupId group);
   // Forgets a group that was removed. None of its data may be on its way. A group that has ended is
-  // kept, because the rest of its frames may still come.
+  // kept, because the rest of its frames may still arrive.
   void forget_group(GroupId group);
   // The owner says that the channel has failed. Frames are dropped from now on.
   void give_up() { is_over_ = true; }

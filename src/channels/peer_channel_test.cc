@@ -325,7 +325,7 @@ TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
   EXPECT_EQ(forged({.type = FrameType::kGoodbye, .epoch = 7, .sequence = 1}, Bytes(3)),
             Status::stop("a goodbye is too short"));
   EXPECT_EQ(forged({.type = FrameType::kStore, .epoch = 7, .sequence = 1}, Bytes(3)),
-            Status::stop("a frame of the Store came from a rank"));
+            Status::stop("a rank has sent a frame of the Store"));
   EXPECT_EQ(error_of([](ChannelPair& pair) {
               pair.right.begin(0, kStep);
               forge(pair,
@@ -337,7 +337,7 @@ TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
                      .length = 1},
                     Bytes(1));
             }),
-            Status::stop("data of step 8 of generation 2 comes in step 9 of generation 2"));
+            Status::stop("data of step 8 of generation 2 arrived in step 9 of generation 2"));
   EXPECT_EQ(error_of([](ChannelPair& pair) {
               for (const std::uint32_t number : {1U, 2U})
                 forge(pair,
@@ -349,7 +349,7 @@ TEST(PeerChannel, FramesThatMakeNoSenseAreErrors) {
                        .length = 1},
                       Bytes(1));
             }),
-            Status::stop("data of two steps came before the first of them had begun"));
+            Status::stop("data of two steps arrived before the first of them had begun"));
 }
 
 TEST(PeerChannel, DataBeforeItsStepHasALimit) {
@@ -369,7 +369,7 @@ TEST(PeerChannel, DataBeforeItsStepHasALimit) {
     status = pair.right.advance().status();
   }
   EXPECT_EQ(status,
-            Status::stop("more than 67108864 bytes of a step came before they were wanted"));
+            Status::stop("more than 67108864 bytes of a step arrived before they were wanted"));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // enters step k only after it has completed step k − 1, which needs our entry of step k − 1. So
 // while we are in step k, another host has entered step k + 1 at most.
 //
-// After a replan, a sequence is entered again under a newer generation. The new entry may come
+// After a replan, a sequence is entered again under a newer generation. The new entry may arrive
 // while we still expect the old one. Then it replaces the old entry. That loses nothing: the
 // members' reports have shown that not all members had entered the same step, so the old step will
 // be rolled back here, too.
@@ -24,9 +24,9 @@ class PeerEntries {
     Bytes note = {};
   };
 
-  // Keeps an entry that has come.
+  // Keeps an entry that has arrived.
   void take(const StepIdentity& step, Bytes note) { slot(step.sequence) = {step, std::move(note)}; }
-  // Returns the entry of this generation and sequence; null if it has not come.
+  // Returns the entry of this generation and sequence; null if it has not arrived.
   const Entry* find(std::uint32_t generation, std::uint32_t sequence) const {
     const Entry& entry = entries_[sequence % entries_.size()];
     const bool is_it = entry.step.generation == generation && entry.step.sequence == sequence;

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-// If a member stages its part, it shows the part window by window; any other part is copied as a
-// whole in round 0. The group's scratch lists hold the rows of each member, and where they begin in
-// the output.
+// If a member stages its part, it publishes the part window by window; any other part is copied as
+// a whole in round 0. The group's scratch lists hold the rows of each member, and where they begin
+// in the output.
 
 namespace farandole {
 namespace {
@@ -101,10 +101,11 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   const bool ours = member == group.member;
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;
-    const std::byte* const shown_data =
+    const std::byte* const published_data =
         entry_barrier.staging(member) +
         staging_parts(bytes).offset(entry_barrier.identity(), round);
-    return {ours ? options_.input + begin : shown_data, to + begin, bytes_in_round(bytes, round)};
+    return {ours ? options_.input + begin : published_data, to + begin,
+            bytes_in_round(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};
   if (ours) return {options_.input, to, bytes};

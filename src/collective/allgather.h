@@ -1,9 +1,9 @@
-// All-gather: in each round, every member shows a window of its input and copies what all others
-// show. The sizes of the members' inputs are known only after all have entered, so the output is
-// allocated only then.
+// All-gather: in each round, every member publishes a window of its input and copies what all
+// others publish. The sizes of the members' inputs are known only after all have entered, so the
+// output is allocated only then.
 //
-// Each member decides for itself how it shows its own part, and its entry says how. For p members
-// that bring n bytes each:
+// Each member decides for itself how it publishes its own part, and its entry says how. For p
+// members that contribute n bytes each:
 // - a small part is in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits, one of them at the end; each member
 //   moves (loads and stores) 2pn bytes, the lower bound;

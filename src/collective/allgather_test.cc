@@ -58,9 +58,9 @@ struct MemberPart {
   std::vector<std::int64_t> rows;
 };
 
-// In the first eight cases, members bring no bytes, few bytes, about a window, or several windows;
-// each case gives these sizes to the members in another rotation. In each of the other cases, all
-// members bring the same number of rows.
+// In the first eight cases, members contribute no bytes, few bytes, about a window, or several
+// windows; each case gives these sizes to the members in another rotation. In each of the other
+// cases, all members contribute the same number of rows.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
@@ -153,7 +153,7 @@ TEST(Allgather, a_member_size_that_overflows_is_a_mismatch) {
   GroupInTest group(2);
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
-  // No member can bring that much memory, so the test writes the entry of member 1 by hand.
+  // No member can contribute that much memory, so the test writes the entry of member 1 by hand.
   group.group(1).board->enter(1, 1,
                               {.identity = step_identity(1).id,
                                .declared_count = std::numeric_limits<std::int64_t>::max()});

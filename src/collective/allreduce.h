@@ -36,9 +36,9 @@ inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
   return entry_barrier.declared_count(member) >= kJoinedDeclaredCount;
 }
 
-// How many members bring data. Call it after all have entered. Returns 0 if the entries are
-// invalid. Each member must bring `bytes` bytes, or have joined and expect `bytes` bytes. At least
-// one member must bring data.
+// How many members contribute data. Call it after all have entered. Returns 0 if the entries are
+// invalid. Each member must contribute `bytes` bytes, or have joined and expect `bytes` bytes. At
+// least one member must contribute data.
 int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
 // Sets the divisor of an average over the present members.

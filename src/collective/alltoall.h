@@ -1,10 +1,10 @@
 // All-to-all: every member sends some of its rows to each member. Each member first publishes how
 // many rows it sends to whom (its splits), inside the flag line, so that all compute the same
-// number of rounds. In a round, a member shows to every other member the next piece of the rows for
-// that member.
+// number of rounds. In a round, a member publishes to every other member the next piece of the rows
+// for that member.
 //
-// Each member decides for itself how it shows its rows; its splits and its entry tell the others.
-// For p members that send n bytes each, in equal shares:
+// Each member decides for itself how it publishes its rows; its splits and its entry tell the
+// others. For p members that send n bytes each, in equal shares:
 // - a few rows fit after the splits in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits, one of them at the end; each member
 //   moves (loads and stores) 2n bytes, the lower bound;

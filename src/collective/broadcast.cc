@@ -67,10 +67,10 @@ std::optional<std::int64_t> Broadcast::on_all_arrived() {
 bool Broadcast::take(std::int64_t round) {
   if (is_root() && options_.output == options_.input) return true;
   return copies_.advance(
-      {shown_data(round), options_.output + round * parts_.bytes, bytes_in_round(round)});
+      {published_data(round), options_.output + round * parts_.bytes, bytes_in_round(round)});
 }
 
-const std::byte* Broadcast::shown_data(std::int64_t round) const {
+const std::byte* Broadcast::published_data(std::int64_t round) const {
   if (is_root()) return options_.input + round * parts_.bytes;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const auto bytes = static_cast<std::size_t>(options_.bytes);

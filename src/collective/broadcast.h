@@ -1,4 +1,4 @@
-// Broadcast: the root shows its input and the others copy it. All members pass the same size.
+// Broadcast: the root publishes its input and the others copy it. All members pass the same size.
 //
 // Cost for n bytes:
 // - small tensors are in the flag line: 1 wait, for the entry;
@@ -39,7 +39,7 @@ class Broadcast {
   bool is_inline() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;  // empty except on the root
   std::int64_t bytes_in_round(std::int64_t round) const;
-  const std::byte* shown_data(std::int64_t round) const;
+  const std::byte* published_data(std::int64_t round) const;
 
   template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions

@@ -50,7 +50,8 @@ struct CallInTest {
   std::int64_t row_elements = 1;
   std::vector<std::vector<std::int64_t>> splits = {};  // splits[from][to], in rows
   std::vector<bool> joined = {};                       // if empty, no member has joined
-  // by member: whether its memory lies in a heap, where the others can see it; if empty, none does
+  // for each member: whether its memory lies in a heap, where the others can see it; if empty, none
+  // does
   std::vector<bool> in_heap = {};
   // The host parts of the group, which decide the order of sums; if empty, all are on one host.
   std::vector<std::vector<int>> hosts = {};
@@ -394,7 +395,7 @@ inline std::int64_t random_below(std::mt19937& random, std::int64_t end) {
   return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
 }
 
-// Completes `call` with random arguments. Each member brings about `rows` rows.
+// Completes `call` with random arguments. Each member contributes about `rows` rows.
 inline CallInTest random_call(std::mt19937& random, CallInTest call, int members,
                               std::int64_t rows) {
   const auto size = static_cast<std::size_t>(members);
@@ -490,7 +491,7 @@ class InterleavedRun {
 
   int members() const { return group_.members(); }
   bool is_over() const { return std::ranges::all_of(runs_, &MemberRun::is_over); }
-  // As MemberRun::advance_once().
+  // The same as MemberRun::advance_once().
   bool advance_member(int member) {
     return runs_[static_cast<std::size_t>(member)].advance_once(group_.group(member),
                                                                 group_.heap(member));

@@ -20,7 +20,7 @@ constexpr std::int64_t kRowsOfSeveralWindows = 200'000;
 
 class EveryOperation : public ::testing::TestWithParam<OperationRow> {
  protected:
-  // Creates the steps of a call in which each member brings about `rows` rows of 8 bytes.
+  // Creates the steps of a call in which each member contributes about `rows` rows of 8 bytes.
   void start(std::int64_t rows, const StepIdentity& identity = step_identity(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
@@ -135,12 +135,12 @@ TEST_P(EveryOperation, exposes_only_what_exposable_memory_returns) {
     CollectiveStep step = choose(group.group(0), step_identity(1), std::move(call));
     EXPECT_NE(advance(step), Progress::kDone);
     const Entry entry = group.group(0).board->entry(0);
-    const std::array shown_data = {entry.input, entry.output};
-    for (std::size_t i = 0; i < shown_data.size(); ++i) {
-      if (shown_data[i] == kNoLocation) continue;
+    const std::array published_data = {entry.input, entry.output};
+    for (std::size_t i = 0; i < published_data.size(); ++i) {
+      if (published_data[i] == kNoLocation) continue;
       EXPECT_GE(may_expose[i].size(), static_cast<std::size_t>(rows * 8)) << GetParam().name;
       EXPECT_EQ(group.heap(0).location_of(may_expose[i].data(), may_expose[i].size()),
-                shown_data[i])
+                published_data[i])
           << rows << " rows, " << (i == 0 ? "input" : "output");
     }
   }

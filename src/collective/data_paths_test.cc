@@ -1,6 +1,6 @@
-// Tests the three ways in which a member shows its data (in the flag line, staged, exposed), and
-// the sizes at which it changes from one way to the next. In some tests, all members use the same
-// way; in others, each member uses a way of its own.
+// Tests the three ways in which a member publishes its data (in the flag line, staged, exposed),
+// and the sizes at which it changes from one way to the next. In some tests, all members use the
+// same way; in others, each member uses a way of its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -23,8 +23,8 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
   Operation operation() const { return std::get<0>(GetParam()).operation; }
   int members() const { return std::get<1>(GetParam()); }
 
-  // `bytes(member)` is how many bytes a member brings. If all members of an operation must bring
-  // the same number of bytes, that number is bytes(0).
+  // `bytes(member)` is how many bytes a member contributes. If all members of an operation must
+  // contribute the same number of bytes, that number is bytes(0).
   PreparedCall call_of(const std::function<std::int64_t(int member)>& bytes,
                        std::vector<bool> in_heap) {
     CallInTest call = {.operation = operation(),
@@ -84,8 +84,8 @@ TEST_P(DataPaths, sizes_around_a_round_and_the_staging_memory) {
   run_in_random_order(members(), calls, seed_);
 }
 
-// Members bring different sizes: some expose, some stage, some use the flag line, and some bring
-// nothing.
+// Members contribute different sizes: some expose, some stage, some use the flag line, and some
+// contribute nothing.
 TEST_P(DataPaths, members_use_different_data_paths) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;

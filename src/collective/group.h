@@ -48,7 +48,7 @@ struct StepIdentity;
 // part. The order of the host parts is that of their lowest members.
 struct HostParts {
   int host = 0;                           // the index of our host part
-  std::vector<std::vector<int>> members;  // by host part: its members in the group, ascending
+  std::vector<std::vector<int>> members;  // for each host part: its members in the group, ascending
   Lane* lane = nullptr;                   // ours; null if no lane has our index in the host part
   bool hierarchical_adasum = false;       // as in Knobs
   // start_step() of the room `hosts`. That room has the algorithms for groups on several hosts.
@@ -94,7 +94,7 @@ struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
   FlagBoard* board = nullptr;
-  std::vector<std::byte*> stagings;    // by member: kStagingBytes each, slot by slot
+  std::vector<std::byte*> stagings;    // for each member: kStagingBytes, slot by slot
   const SharedHeap* heap = nullptr;    // ours; null if the others cannot see any of our memory
   std::vector<const PeerHeap*> heaps;  // by member, including ours
   Costs costs;                         // the same on all members

@@ -37,7 +37,7 @@ class Lane {
   // Copies the note.
   virtual void send_entry(const StepIdentity& step, std::span<const std::byte> note) = 0;
   // Only on lane 0. Returns the entry of another host for this generation and sequence; empty if it
-  // has not come.
+  // has not arrived.
   virtual std::optional<HostEntry> entry(int host, const StepIdentity& step) const = 0;
 
   // Begins to move the data of a step that all members of all hosts have entered. Ends the previous

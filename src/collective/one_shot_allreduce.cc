@@ -43,9 +43,9 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
       if (options_.is_adasum()) scratch_->inputs.push_back(nullptr);
       continue;
     }
-    const std::byte* const shown_data = is_inline() ? entry_barrier.inline_payload(member)
-                                                    : entry_barrier.staging(member) + offset();
-    scratch_->inputs.push_back(member == group.member ? options_.input : shown_data);
+    const std::byte* const published_data = is_inline() ? entry_barrier.inline_payload(member)
+                                                        : entry_barrier.staging(member) + offset();
+    scratch_->inputs.push_back(member == group.member ? options_.input : published_data);
   }
   const std::array outputs = {options_.output};
   reduce(options_.reduction, scratch_->inputs, outputs, options_.count);

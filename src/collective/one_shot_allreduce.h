@@ -1,5 +1,5 @@
-// One-shot allreduce for small tensors: each member shows its whole input, in its flag line if it
-// fits there, and reduces the inputs of all members itself.
+// One-shot allreduce for small tensors: each member publishes its whole input, in its flag line if
+// it fits there, and reduces the inputs of all members itself.
 //
 // Cost for p members and n bytes: 1 wait, for the entry; each member moves (loads and stores) (p +
 // 3) n bytes.

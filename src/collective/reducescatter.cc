@@ -94,7 +94,7 @@ bool Reducescatter::take(std::int64_t round) {
   const std::int64_t bytes = std::min(left, kChunkBytes);
   scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member)
-    scratch_->inputs.push_back(shown_data(member, round) + reduced_);
+    scratch_->inputs.push_back(published_data(member, round) + reduced_);
   const std::array outputs = {options_.output + round * piece_bytes_ + reduced_};
   reduce(options_.reduction, scratch_->inputs, outputs,
          bytes / static_cast<std::int64_t>(row_of(options_.reduction.dtype).bytes));
@@ -102,7 +102,7 @@ bool Reducescatter::take(std::int64_t round) {
   return bytes == left;
 }
 
-const std::byte* Reducescatter::shown_data(int member, std::int64_t round) const {
+const std::byte* Reducescatter::published_data(int member, std::int64_t round) const {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   const std::int64_t begin = piece(round, group.member).begin;

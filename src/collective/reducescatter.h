@@ -1,15 +1,15 @@
-// Reduce-scatter: every member reduces its own rows over all members. In each round, a member shows
-// to every other member the next piece of the rows that the other member reduces. For the rows that
-// it reduces itself, a member reads its own input and writes its output directly. All members pass
-// the same size.
+// Reduce-scatter: every member reduces its own rows over all members. In each round, a member
+// publishes to every other member the next piece of the rows that the other member reduces. For the
+// rows that it reduces itself, a member reads its own input and writes its output directly. All
+// members pass the same size.
 //
-// Cost for p members that bring n bytes each:
+// Cost for p members that contribute n bytes each:
 // - small tensors are in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits, one of them at the end; each member
 //   moves (loads and stores) (p + 1)/p · n bytes, the lower bound;
 // - other memory is staged: 1 wait per round, which takes 256 KiB of the input; each member moves
 //   (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member decides for
-//   itself how it shows its data.
+//   itself how it publishes its data.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +56,7 @@ class Reducescatter {
   // Where the piece for a member begins in the staging memory of any other member.
   std::int64_t piece_offset(std::int64_t round, int member) const;
   // Where a member has the piece that we reduce in this round.
-  const std::byte* shown_data(int member, std::int64_t round) const;
+  const std::byte* published_data(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions

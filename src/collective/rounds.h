@@ -1,12 +1,12 @@
 // Rounds: the shared part of all algorithms that have one wait per round. In a round, every member
-// shows a part of its data, and takes (copies or reduces) what the others show for it. It shows the
-// part in staging memory, or in the flag line if the part is small. A member that exposes its input
-// shows nothing: the others read the input in place.
+// publishes a part of its data, and takes (copies or reduces) what the others publish for it. It
+// publishes the part in staging memory, or in the flag line if the part is small. A member that
+// exposes its input publishes nothing: the others read the input in place.
 //
 // A member publishes phase w when its part of round w is staged; phase 0 is the entry itself. For w
 // = 0, 1, …, each member does this:
 //   stage w + 1; publish phase w + 1; wait until all are at phase w or later; take round w.
-// All members do all rounds, even if they have no data left to show or to take.
+// All members do all rounds, even if they have no data left to publish or to take.
 //
 // The rounds use the parts of the staging memory in turn; there are at least four parts. So stage(w
 // + 1) overwrites round w − 3 or an earlier one. This is safe without another phase. We stage round
@@ -41,11 +41,11 @@ class BasicRounds {
   const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(round): shows our part of a round; for round 0 it is called before we enter;
+  //   void stage(round): publishes our part of a round; for round 0 it is called before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
   //     number of rounds, which is the same on all members. Empty if an entry is invalid;
-  //   bool take(round): copies or reduces what the others show for us; false while the round is
+  //   bool take(round): copies or reduces what the others publish for us; false while the round is
   //     unfinished.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);

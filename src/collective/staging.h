@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// The largest number of bytes that one round shows.
+// The largest number of bytes that one round publishes.
 inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
 // The smallest number of parts in the staging memory.
 inline constexpr std::int64_t kRoundParts = 4;
@@ -26,11 +26,11 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 // Parts begin at multiples of a page.
 inline constexpr std::int64_t kPartAlignment = 4096;
 
-// The parts of the staging memory in which a member shows the rounds of a step. Even small steps
-// use all of `staging_bytes` in turn, because a cache line that other cores still hold is slow to
-// write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2 µs if it
-// always uses the same part, and 3.5 µs if it uses the parts in turn. Data that fits into a page
-// always uses the same part: touching another page would cost more than it saves.
+// The parts of the staging memory in which a member publishes the rounds of a step. Even small
+// steps use all of `staging_bytes` in turn, because a cache line that other cores still hold is
+// slow to write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2
+// µs if it always uses the same part, and 3.5 µs if it uses the parts in turn. Data that fits into
+// a page always uses the same part: touching another page would cost more than it saves.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;

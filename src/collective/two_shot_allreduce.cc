@@ -63,7 +63,7 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
   const std::int64_t products_space =
       has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
-  const std::int64_t part_bytes = shown_bytes() + products_space;
+  const std::int64_t part_bytes = published_bytes() + products_space;
   const Parts parts = {.bytes = part_bytes,
                        .rounds = passes() * staged_windows(),
                        .staging_bytes = std::max(kRotationBytes, kRoundParts * part_bytes)};
@@ -219,7 +219,7 @@ bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
 
 void TwoShotAllreduce::show_products(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
-  std::memcpy(entry_barrier.own_staging() + part_offset(index) + shown_bytes(),
+  std::memcpy(entry_barrier.own_staging() + part_offset(index) + published_bytes(),
               scratch_->dot_products.data(), static_cast<std::size_t>(products_bytes()));
 }
 
@@ -228,11 +228,11 @@ void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   const Group& group = entry_barrier.group();
   std::ranges::fill(scratch_->dot_products, 0);
   for (int member = 0; member < group.members(); ++member) {
-    const std::byte* const shown_data =
-        entry_barrier.staging(member) + part_offset(index) + shown_bytes();
+    const std::byte* const published_data =
+        entry_barrier.staging(member) + part_offset(index) + published_bytes();
     for (std::size_t pair = 0; pair < scratch_->dot_products.size(); ++pair) {
       double product = 0;
-      std::memcpy(&product, shown_data + pair * sizeof(product), sizeof(product));
+      std::memcpy(&product, published_data + pair * sizeof(product), sizeof(product));
       scratch_->dot_products[pair] += product;
     }
   }

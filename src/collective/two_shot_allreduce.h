@@ -8,17 +8,18 @@
 // tensor has at most 512 KiB, each member reduces the whole tensor for itself. This moves 3n bytes,
 // but it avoids writing cache lines that the other member's core holds, which would take longer.
 //
-// Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
-// a window in its staging memory. It then fetches the slices of the other members, each from the
-// staging memory of the member that reduced it. A member reads its own slice from the input and
-// writes it to the output directly. Cost for p members: 2 waits per window; each member moves (5p −
-// 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the lower bound for such memory (S5).
+// Memory that the others cannot see is staged, in windows that stay in the cache. Each member
+// publishes a window in its staging memory. It then fetches the slices of the other members, each
+// from the staging memory of the member that reduced it. A member reads its own slice from the
+// input and writes it to the output directly. Cost for p members: 2 waits per window; each member
+// moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the lower bound for such
+// memory (S5).
 //
 // Members may differ: a member whose memory is visible does not stage it. A member that has joined
 // has no input and keeps no result, but reduces its slices.
 //
 // Adasum makes two passes over the windows, or over the whole tensor if it works in place. In the
-// first pass, each member computes the dot products of its slices and shows their sums with its
+// first pass, each member computes the dot products of its slices and publishes their sums with its
 // last slice. All members add these sums in rank order, so they get the same weights. The second
 // pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in place,
 // (8p − 4)/p · n if all is staged.
@@ -68,12 +69,13 @@ class TwoShotAllreduce {
     return has_dot_product_pass_ && index < windows();
   }
   Range slice(Range window, int member) const;  // what a member reduces, relative to the window
-  // Offset of a window in the staging memory of every member. At this offset, a member shows the
-  // data that the others need: its input and, at the position of its own slice, the reduced slice.
+  // Offset of a window in the staging memory of every member. At this offset, a member publishes
+  // the data that the others need: its input and, at the position of its own slice, the reduced
+  // slice.
   std::int64_t part_offset(std::int64_t index) const;
   // Bytes that a window uses in the staging memory. In an Adasum, the member's dot products follow
   // after the window.
-  std::int64_t shown_bytes() const {
+  std::int64_t published_bytes() const {
     return std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment));
   }
   std::int64_t products_bytes() const;

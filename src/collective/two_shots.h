@@ -43,7 +43,7 @@ class BasicTwoShots {
   const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
+  //   void stage(window): publishes our copy of a window; for window 0 before we enter;
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
   //     number of windows, which is the same on all members. Empty if an entry is invalid;
@@ -60,7 +60,7 @@ class BasicTwoShots {
   template <class Algorithm>
   Progress reduce(Algorithm& algorithm);
   template <class Algorithm>
-  Progress show(Algorithm& algorithm);
+  Progress publish(Algorithm& algorithm);
   template <class Algorithm>
   Progress fetch(Algorithm& algorithm);
 
@@ -84,7 +84,7 @@ Progress BasicTwoShots<EntryBarrierType>::advance(Algorithm& algorithm) {
     case State::kReduce:
       return reduce(algorithm);
     case State::kShow:
-      return show(algorithm);
+      return publish(algorithm);
     case State::kFetch:
       return fetch(algorithm);
     case State::kOver:
@@ -117,12 +117,12 @@ Progress BasicTwoShots<EntryBarrierType>::reduce(Algorithm& algorithm) {
     return Progress::kPending;
   if (!algorithm.reduce(window_)) return Progress::kAdvanced;
   state_ = State::kShow;
-  return show(algorithm);
+  return publish(algorithm);
 }
 
 template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<EntryBarrierType>::show(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::publish(Algorithm& algorithm) {
   const auto phase = static_cast<std::uint32_t>(2 * window_);
   const bool is_last = window_ + 1 == windows_;
   if (is_last && entry_barrier_.is_exposer_gone()) return Progress::kPending;

@@ -72,7 +72,7 @@ struct Raise {
   EdgeKind edge_kind = EdgeKind::kBoth;  // for kMissingEdge: the kind of the missing edge
   friend bool operator==(const Raise&, const Raise&) = default;
 };
-struct Report {  // how far a member had come when it was stopped
+struct Report {  // how far a member had got when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1

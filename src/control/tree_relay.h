@@ -36,7 +36,7 @@ class TreeRelay {
   // Queues announcements for the parent. The root must not call it.
   void add(const Announcements& announcements);
   // Decodes a child's message, and acknowledges it if the child relays. Errors: kStop if the sender
-  // is no child, if it speaks for members that are not below it, or if the bytes are not valid.
+  // is not a child, if it speaks for members that are not below it, or if the bytes are not valid.
   Result<Announcements> receive_from_child(int from, std::span<const std::byte> message);
   // The parent has acknowledged one of this member's messages. Errors: kStop if there was none.
   Status acknowledged();

@@ -4,9 +4,9 @@
 // Members predict the next step, enter it, and compare its identity ("Life of one allreduce" in
 // docs/architecture.md). If all members have entered a step with the same identity, they agree
 // without a message. Otherwise they replan: the coordinator (member 0) stops all members, asks how
-// far each has come, and begins the next generation. Steps that all members have entered stay.
-// Other entries are rolled back, and their calls are predicted or announced again. A group is in
-// one of three modes:
+// far each has got, and begins the next generation. Steps that all members have entered stay. Other
+// entries are rolled back, and their calls are predicted or announced again. A group is in one of
+// three modes:
 // - queue: the mode at the beginning. A member predicts its own oldest submission, or the batch
 //   to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the

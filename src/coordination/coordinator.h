@@ -4,8 +4,8 @@
 // as having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
 // when a repetition begins. While the group follows the plan, members announce only unplanned
 // calls; when all members have announced one such call, the group must replan. In a replan, a
-// member raises, the coordinator stops all members, each reports how far it has come, and the
-// answer says what stays.
+// member raises, the coordinator stops all members, each reports how far it has got, and the answer
+// says what stays.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ class FusionWatch {
   void add(const InternedSignature& interned, const SubmissionContext& context);
   // Call it when all submissions of the step were added. A superstep here lies between two
   // quiescent points of this member. Returns true if the superstep that ended just before this step
-  // has come for the second time and takes more steps than it needs.
+  // has occurred for the second time and takes more steps than it needs.
   bool end_step();
 
  private:

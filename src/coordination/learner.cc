@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// Without a synchronization point, a sequence of steps is learned when it has come this many times
-// in a row.
+// Without a synchronization point, a sequence of steps is learned when it has occurred this many
+// times in a row.
 constexpr int kRoundsAlike = 3;
 // The learner changes the plan when members have reported the same wait in this many raises.
 constexpr int kWaitsAlike = 2;
@@ -104,8 +104,8 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
 }
 
-// An id has come again without a synchronization point, so the steps in between may be a sequence
-// that repeats. Returns true if the sequence has repeated often enough.
+// An id has occurred again without a synchronization point, so the steps in between may be a
+// sequence that repeats. Returns true if the sequence has repeated often enough.
 bool Learner::end_round() {
   const auto round_digest = digest_of_recent_ids();
   rounds_alike_ = round_digest == last_round_digest_ ? rounds_alike_ + 1 : 1;

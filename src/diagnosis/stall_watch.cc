@@ -29,7 +29,7 @@ StallWatch::StallOutcome StallWatch::outcome_of(const StallVerdict& verdict,
   if (report.member_state != MemberState::kMember) return StallOutcome::kOver;
   const auto call = std::ranges::find(report.calls, verdict.handle, &RecordedCall::handle);
   if (call == report.calls.end())
-    return StallOutcome::kWentOn;  // a later call has overwritten its line
+    return StallOutcome::kWentOn;  // the recorder has used its line for a later call
   if (call->state == CallState::kFailed) return StallOutcome::kOver;
   return call->state == verdict.state ? StallOutcome::kStillWaits : StallOutcome::kWentOn;
 }

@@ -174,8 +174,8 @@ Finding finding_on_python(const Json& answer, const PythonChoice& choice) {
   const auto version = answer["python"].get<std::string>();
   if (choice.other_path.empty()) return {Health::kWorks, found, "", version};
   return {Health::kWorks,
-          format_text("{}, beside this command; PATH has {}", found, choice.other_path), "",
-          version};
+          format_text("{}, in the folder of this command; PATH has {}", found, choice.other_path),
+          "", version};
 }
 
 Finding finding_on_package(const Json& answer) {
@@ -216,7 +216,8 @@ std::vector<Finding> python() {
   const EndedProgram program = run_program(words);
   const Json answer = Json::parse(program.output, nullptr, false);
   if (is_missing(program)) {
-    findings[0] = {Health::kNotInstalled, "python3 is neither beside this command nor in PATH",
+    findings[0] = {Health::kNotInstalled,
+                   "python3 is neither in the folder of this command nor in PATH",
                    "jobs of other programs can run; for Python, activate its environment"};
     return findings;
   }
@@ -236,7 +237,7 @@ std::vector<Finding> python() {
 Finding py_spy() {
   const std::string path = find_py_spy();
   if (path.empty())
-    return {Health::kNotInstalled, "py-spy is neither in PATH nor beside this command",
+    return {Health::kNotInstalled, "py-spy is neither in PATH nor in the folder of this command",
             "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
   const EndedProgram program = run_program({path.c_str(), "--version"});
   if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + failure_text(program), ""};

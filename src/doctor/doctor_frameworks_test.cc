@@ -83,7 +83,7 @@ constexpr std::array<const char*, 7> kFrameworkNames{"torch", "tensorflow", "ker
 TEST_F(DoctorFrameworksTest, AMissingPythonIsNotInstalled) {
   const Finding python = finding("python3");
   EXPECT_EQ(python.health, Health::kNotInstalled);
-  EXPECT_EQ(python.found, "python3 is neither beside this command nor in PATH");
+  EXPECT_EQ(python.found, "python3 is neither in the folder of this command nor in PATH");
   EXPECT_THAT(python.advice, HasSubstr("activate its environment"));
   for (const char* name : kFrameworkNames) {
     EXPECT_EQ(finding(name).health, Health::kNotInstalled);

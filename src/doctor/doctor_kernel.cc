@@ -129,7 +129,7 @@ Finding shared_memory() {
 
 using Word = std::atomic<std::uint32_t>;
 
-// Waits until the word is `value`. Returns false if no wake-up comes within 2 s.
+// Waits until the word is `value`. Returns false if it is not woken within 2 s.
 bool wait_until(Word& word, std::uint32_t value) {
   const timespec limit{2, 0};
   while (word.load() != value) {

@@ -18,7 +18,7 @@ namespace farandole {
 // How an elastic job finds its hosts.
 struct DiscoveryPlan {
   std::string program;    // the command, with its arguments
-  int slots_first = 1;    // the job starts when the hosts have so many slots
+  int slots_first = 1;    // the job starts when the hosts have at least this many slots
   int slots_max = 1;      // how many workers it has at most
   int slots_default = 1;  // of a host that is listed without a number of slots
 };
@@ -52,7 +52,7 @@ class HostDiscovery {
   void end();
 
   DiscoveryPlan plan_;
-  std::string name_;  // of the command, for texts
+  std::string name_;  // of the command, for messages to the user
   Poller& poller_;
   std::uint64_t tag_;
   const OriginalState& state_;

@@ -35,7 +35,7 @@ class HostDiscoveryTest : public ::testing::Test {
     ::sigprocmask(SIG_SETMASK, nullptr, &state_.signal_mask);
     ::getrlimit(RLIMIT_NOFILE, &state_.descriptor_limit);
   }
-  // Runs the program once and returns what comes of it.
+  // Runs the program once and returns its outcome.
   HostDiscovery::News run_once(HostDiscovery& discovery) {
     now_ += HostDiscovery::kPause;
     const TimePoint hang_guard = std::chrono::steady_clock::now() + seconds(60);

@@ -53,7 +53,8 @@ class HostRoster {
   std::optional<int> number_for(const HostEntry& host) const;
 
   std::vector<Node> nodes_;
-  std::map<std::string, int> tries_;  // by host: how often it was started since it last joined
+  // For each host: how often it was started since it last joined.
+  std::map<std::string, int> tries_;
 };
 
 }  // namespace farandole

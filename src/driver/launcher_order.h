@@ -3,7 +3,7 @@
 // signal that the process has to pass on. The end of the input means that the driver is gone.
 //
 // The process first writes an empty line and greeting() to its standard output, and the same to its
-// standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have come,
+// standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have joined,
 // `begins` to its standard output. After that, the streams are those of its workers.
 //
 // If the order says so, the standard input and output carry frames of a relay after the order. All

@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-// The standard streams of a launcher for which this input has come.
+// The standard streams of a launcher that has received this input.
 class LauncherSessionTest : public ::testing::Test {
  protected:
   static Result<LauncherSession> begin(const std::string& input) {

@@ -63,8 +63,8 @@ Result<std::optional<RelayFrame>> RelayFrameReader::next() {
                    .count = header.get<std::uint32_t>()};
   if (!is_possible(frame))
     return Status::stop(
-        format_text("what has come is not from Farandole: \"{}\"; start-up files of the shell must "
-                    "not write in the background",
+        format_text("the remote host has sent text that is not from Farandole: \"{}\"; start-up "
+                    "files of the shell must not write in the background",
                     escape_controls(std::string(rest.substr(0, kShownBytes)))));
   if (frame.kind == RelayFrame::Kind::kData) {
     if (rest.size() < kRelayHeaderBytes + frame.count) return std::optional<RelayFrame>();

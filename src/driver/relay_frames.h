@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kRelayPayloadBytesMax = 1 << 16;
 struct RelayFrame {
   enum class Kind : std::uint8_t {
     kData,    // `count` bytes of the stream follow
-    kEnd,     // no more bytes of this stream will come
+    kEnd,     // the stream has no more bytes
     kCredit,  // the receiver of the stream has room for `count` more bytes
   };
   Kind kind = Kind::kData;
@@ -33,7 +33,7 @@ void append_data(std::string& bytes, std::uint32_t stream, std::string_view payl
 void append_end(std::string& bytes, std::uint32_t stream);
 void append_credit(std::string& bytes, std::uint32_t stream, std::uint32_t count);
 
-// Finds the frames in bytes that come in pieces of any size.
+// Finds the frames in bytes that arrive in pieces of any size.
 class RelayFrameReader {
  public:
   void push(std::string_view bytes);

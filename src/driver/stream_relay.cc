@@ -60,10 +60,10 @@ void close_sink(Descriptor& sink) {
 }  // namespace
 
 void StreamRelay::Queue::pop(std::size_t count) {
-  start_ += count;
-  if (start_ < bytes_.size() && start_ < kOutBytesMax) return;
-  bytes_.erase(0, start_);
-  start_ = 0;
+  first_unsent_ += count;
+  if (first_unsent_ < bytes_.size() && first_unsent_ < kOutBytesMax) return;
+  bytes_.erase(0, first_unsent_);
+  first_unsent_ = 0;
 }
 
 StreamRelay::StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer)
@@ -131,9 +131,9 @@ void StreamRelay::read_peer() {
 
 Status StreamRelay::handle(const RelayFrame& frame) {
   const auto stream =
-      std::ranges::find(streams_, frame.stream, [](const Stream& one) { return one.ends.id; });
+      std::ranges::find(streams_, frame.stream, [](const Stream& known) { return known.ends.id; });
   if (stream == streams_.end())
-    return Status::stop(format_text("a frame of the unknown stream {} has come", frame.stream));
+    return Status::stop(format_text("a frame of the unknown stream {} has arrived", frame.stream));
   switch (frame.kind) {
     case RelayFrame::Kind::kData:
       return receive(*stream, frame.payload);
@@ -152,7 +152,7 @@ Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
   stream.received += bytes.size();
   if (stream.has_end || stream.received - stream.credited > kRelayWindowBytes)
     return Status::stop(
-        format_text("more bytes than allowed have come on stream {}", stream.ends.id));
+        format_text("more bytes than allowed have arrived on stream {}", stream.ends.id));
   const std::size_t index = static_cast<std::size_t>(&stream - streams_.data());
   if (stream.ends.taker && !stream.ends.follows_others) {
     stream.ends.taker(bytes);
@@ -179,7 +179,7 @@ void StreamRelay::write_peer() {
   }
 }
 
-// What has come is still written. Then all sinks end.
+// Bytes that have already arrived are still written. Then all sinks end.
 void StreamRelay::lose_peer(Status why) {
   if (peer_is_gone_) return;
   peer_is_gone_ = true;

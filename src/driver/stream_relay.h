@@ -32,8 +32,8 @@ struct RelayStream {
   // In place of `sink`: is called with the bytes.
   std::function<void(std::string_view)> taker{};
   // Whether what is read from `source` is sent after everything that could be read at that time
-  // from the other sources, and whether `taker` is called after the other sinks have got what came
-  // before. So a report about a process comes after the last bytes of that process.
+  // from the other sources, and whether `taker` is called after the other sinks have got what
+  // arrived before. So a report about a process comes after the last bytes of that process.
   bool follows_others = false;
 };
 
@@ -57,7 +57,7 @@ class StreamRelay {
   // The process at the other end of the connection has ended: reads what it has left.
   void peer_process_ended();
   bool peer_is_gone() const { return peer_is_gone_; }
-  // Whether the peer is gone, and everything that has come from it is written.
+  // Whether the peer is gone, and everything that has arrived from it is written.
   bool has_written_everything() const;
   // Why the connection was given up; ok if it has just ended.
   const Status& failure() const { return failure_; }
@@ -76,13 +76,13 @@ class StreamRelay {
   class Queue {
    public:
     void push(std::string_view bytes) { bytes_ += bytes; }
-    std::string_view front() const { return std::string_view(bytes_).substr(start_); }
+    std::string_view front() const { return std::string_view(bytes_).substr(first_unsent_); }
     void pop(std::size_t count);
-    std::size_t size() const { return bytes_.size() - start_; }
+    std::size_t size() const { return bytes_.size() - first_unsent_; }
 
    private:
     std::string bytes_;
-    std::size_t start_ = 0;
+    std::size_t first_unsent_ = 0;
   };
   struct Stream {
     RelayStream ends;
@@ -93,7 +93,7 @@ class StreamRelay {
     std::uint64_t received = 0;
     std::uint64_t written = 0;
     std::uint64_t credited = 0;  // the part of `written` for which the peer has got new credit
-    bool has_end = false;        // nothing more will come
+    bool has_end = false;        // no more bytes will arrive
     bool sink_is_watched = false;
     std::deque<Held> held{};  // of the source, or for the taker
   };

@@ -88,7 +88,7 @@ std::string_view write_some(const Descriptor& to, std::string_view bytes) {
   return bytes.substr(count < 0 ? 0 : static_cast<std::size_t>(count));
 }
 
-// Reads what is there now. Returns false at the end.
+// Reads what has arrived. Returns false at the end.
 bool read_some(const Descriptor& from, std::string& into) {
   std::array<char, 1 << 16> buffer{};
   const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
@@ -161,7 +161,7 @@ TEST(RelayTest, AStreamThatNobodyReadsIsBoundedAndDelaysNoOther) {
   constexpr std::size_t kPipes = 2 << 16;
   EXPECT_GE(taken, kRelayWindowBytes);
   EXPECT_LE(taken, kRelayWindowBytes + kPipes);
-  // When somebody reads, the rest comes, too.
+  // When somebody reads, the rest arrives, too.
   std::string late;
   relays.serve_until([&] {
     blocked_left = write_some(blocked_source.second, blocked_left);
@@ -227,7 +227,7 @@ TEST(RelayTest, TheEndOfAHostLeavesNothingBehind) {
   host_ends.push_back({.id = 0, .sink = std::move(launcher_input.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   write_some(source.second, "the last words");
-  // Another process may still hold the descriptor, so its end does not come.
+  // Another process may still hold the descriptor, so its end does not arrive.
   relays.host->end_sources();
   relays.serve_until([&] { return relays.host->has_sent_everything(); });
   relays.host.reset();
@@ -293,7 +293,7 @@ TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
   ASSERT_EQ(write_some(down.second, bytes), "");
   relay->serve();
   EXPECT_TRUE(relay->peer_is_gone());
-  EXPECT_EQ(relay->failure().message(), "a frame of the unknown stream 77 has come");
+  EXPECT_EQ(relay->failure().message(), "a frame of the unknown stream 77 has arrived");
 }
 
 TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {

@@ -8,7 +8,7 @@ namespace farandole {
 void end_formation(StoreServer& store, std::int64_t epoch, const std::string& how) {
   // An error means that the key already has a value, which the Store keeps.
   (void)store.set(keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch),
-                  keys::text_value(how + " before all ranks had come together in init()"));
+                  keys::text_value(how + " before all ranks had joined the job in init()"));
 }
 
 ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store, int first_number)

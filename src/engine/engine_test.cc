@@ -736,8 +736,8 @@ TEST(Formation, AnInvalidGroupOnOneRankIsAnErrorOnAll) {
   });
 }
 
-// A rank that comes after a formation has failed gets the error of that formation. The next
-// formation works.
+// A rank that calls create() after a formation has failed gets the error of that formation. The
+// next formation works.
 TEST(Formation, AfterAFailureTheNextOneWorks) {
   const auto store = std::make_shared<MemoryStore>();
   auto hasty = options_of(0, 2);

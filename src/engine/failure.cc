@@ -69,7 +69,7 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
 }
 
 // Reads the death first and remembers only what was read, so that has_changed() reports any change
-// that comes meanwhile.
+// that happens meanwhile.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
   ended.first_dead_rank = doorbells_.closed_by();

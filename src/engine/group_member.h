@@ -138,7 +138,8 @@ class GroupMember {
   FusionBuffer fusion_;
   Agreement agreement_;                      // borrows the signatures of the records
   std::unique_ptr<OtherHosts> other_hosts_;  // null if all members are on this host
-  // By member: all other members on this host, or only their leader; see GroupMemory.
+  // The message rings with the other members on this host, or only with their leader; see
+  // GroupMemory. The key is the member.
   std::map<int, PeerRings> rings_;
   // counts the messages to the leader; null if this rank is not the leader
   MessageRing::Counter* sent_to_leader_ = nullptr;

@@ -276,7 +276,7 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
     run_job(3, {}, [](Engine& engine) {
       const auto group = engine.add_group({0, 1});
       if (engine.topology().rank != 0) return (void)engine.shutdown("enough");
-      if (!group.ok()) return;  // the leave came before the end of the change
+      if (!group.ok()) return;  // the leave was handled before the end of the change
       std::vector<float> values(10, 1.0F);
       const Status status = allreduce(engine, values, "x", *group);
       EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);

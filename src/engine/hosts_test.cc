@@ -175,7 +175,7 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
     const int rank = engine.topology().rank;
     std::mt19937 own_random(static_cast<unsigned>(rank));
     std::vector<std::vector<float>> memory(list.size());
-    // By peer, tag and direction: the numbers of the messages, in order.
+    // The numbers of the messages in order, for each peer, tag and direction.
     std::map<std::tuple<int, int, bool>, std::deque<std::size_t>> queues;
     for (std::size_t number = 0; number < list.size(); ++number) {
       if (list[number].from == rank)

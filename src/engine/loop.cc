@@ -63,14 +63,14 @@ void Loop::drive_in_background() {
     }
     if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kLongestWait);
   }
-  advance();  // processes the submissions that came last
+  advance();  // processes the last submissions
 }
 
 bool Loop::holder_must_release(const SharedState::Contents& contents) const {
   return contents.progress_lock.holder_must_release(state_.has_work(contents));
 }
 
-// New submissions need no check here: advance() takes those that have come so far, and a thread
+// New submissions need no check here: advance() takes those that have arrived so far, and a thread
 // that submits later rings the bell.
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();

@@ -31,7 +31,7 @@ class Memberships {
     FlightRecorder& recorder;
     const Clock& clock;
     Mailbox::Ways ways;              // its channels are null if all ranks are on this host
-    std::vector<std::int64_t> pids;  // by rank, for texts
+    std::vector<std::int64_t> pids;  // of each rank, for error texts
   };
   explicit Memberships(Dependencies dependencies)
       : doorbells_(dependencies.doorbells),

@@ -56,8 +56,8 @@ class OtherHosts {
   // The end that was passed on to the members of this host; empty if none was.
   std::optional<GroupEnd> end() const;
 
-  // Drops the borrowed memory of the current step, and all frames that come for this group from now
-  // on. Returns false if the lane can no longer be used, because a frame is half sent.
+  // Drops the borrowed memory of the current step, and all frames that arrive for this group from
+  // now on. Returns false if the lane can no longer be used, because a frame is half sent.
   bool stop();
 
  private:

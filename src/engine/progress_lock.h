@@ -41,8 +41,8 @@ class ProgressLock {
     held_ = true;
     return true;
   }
-  // Call it when a waiter has come. If it returns true, the thread "progress" holds the lock; then
-  // ring the rank's bell, so that this thread wakes up and releases the lock.
+  // Call it when a thread has begun to wait. If it returns true, the thread "progress" holds the
+  // lock; then ring the rank's bell, so that this thread wakes up and releases the lock.
   bool is_held_in_background() const { return in_background_; }
   // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake release_as_waiter() {
@@ -88,9 +88,9 @@ class ProgressLock {
     return is_free() && waiters_ == 0 && has_work;
   }
   // Call it at the end of that wait. Then the thread "progress" sleeps for a short time, the nap,
-  // before it takes the lock. If callers come meanwhile, they make progress themselves.
+  // before it takes the lock. If callers begin to wait meanwhile, they make progress themselves.
   void begin_nap();
-  // Call it after each nap. Returns true if calls have come meanwhile; then the thread must nap
+  // Call it after each nap. Returns true if calls have arrived meanwhile; then the thread must nap
   // again.
   bool continue_nap(bool has_work);
   // Call it after the last nap. Returns true if the thread holds the lock now.

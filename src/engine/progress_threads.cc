@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-// How long the thread "progress" naps while callers keep coming and make progress themselves. To
+// How long the thread "progress" naps while callers keep waiting and make progress themselves. To
 // wake it for each call would cost more than the calls.
 constexpr std::chrono::microseconds kNapDuration(50);
 

@@ -136,7 +136,7 @@ constexpr milliseconds kHangGuard(60'000);
 // How a rank ended, by its exit status.
 enum Ending : int { kSuccess = 40, kError, kWrongResult, kHangs };
 
-// What a rank reports to the parent process: its last status, and how far it has come.
+// What a rank reports to the parent process: its last status, and how far it has got.
 struct RankReport {
   std::array<char, 2048> text{};
   std::atomic<bool> fired = false;

@@ -1,5 +1,5 @@
-// Tests the agreement in whole engines: calls may come in any order, a program that repeats needs
-// no messages, and a wrong prediction loses no call and writes no output.
+// Tests the agreement in whole engines: calls may be submitted in any order, a program that repeats
+// needs no messages, and a wrong prediction loses no call and writes no output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -38,7 +38,7 @@ class Failpoint {
   // Returns null if the text is empty. Errors: kFixCall with the allowed values.
   static Result<std::shared_ptr<Failpoint>> parse(const std::string& text);
 
-  // Counts that the process has come to the place. At the chosen count, writes a line to standard
+  // Counts that the process has reached the place. At the chosen count, writes a line to standard
   // error and then acts.
   void pass(Place place);
 

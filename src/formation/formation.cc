@@ -97,8 +97,8 @@ class FormationProtocol {
   }
 
   // Publishes this rank's record and waits for those of all ranks, with one call of the Store. If
-  // the formation ends before all ranks have come, still reads the records that are there: an error
-  // that a record shows is more precise than the announced result.
+  // the formation ends before all ranks have joined, still reads the records that are present: an
+  // error that a record shows is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;
     if (input_.listen) {
@@ -290,7 +290,7 @@ class FormationProtocol {
     return keys;
   }
 
-  // Returns what is known about each rank, by rank. A rank that has not come has the host −1.
+  // Returns what is known about each rank, by rank. A rank that has not joined has the host −1.
   // Errors: kFixCall for the first rank whose size, settings or groups differ from those of this
   // rank.
   Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
@@ -404,7 +404,7 @@ class FormationProtocol {
     return {};
   }
 
-  // Names the ranks that have not come, and if there are several hosts, the hosts that have.
+  // Names the ranks that have not joined, and if there are several hosts, the hosts that have.
   std::string missing_ranks() {
     // Does not wait, because our own member record, which exists already, ends the wait.
     const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),

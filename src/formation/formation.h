@@ -41,7 +41,7 @@ struct Peer {
 struct FormedGroup {
   GroupId id = kWorld;
   std::vector<int> ranks;  // on all hosts, ascending
-  std::vector<int> hosts;  // by member: the number of its host
+  std::vector<int> hosts;  // for each member: the number of its host
   // The GroupMemory of the members on this host. Engines of one process may share it.
   std::shared_ptr<Segment> segment;
 
@@ -54,7 +54,7 @@ struct FormedGroup {
 struct Formation {
   std::int64_t epoch = 0;
   RankTopology topology;        // as found, with all fields set
-  std::vector<RankInfo> ranks;  // by rank: all ranks of the job
+  std::vector<RankInfo> ranks;  // all ranks of the job, by rank
   // How many cores the ranks of this host may use, all together; at least 1.
   int cores = 1;
   Costs costs;                       // for the groups whose first member on this host is this rank

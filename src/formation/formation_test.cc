@@ -33,7 +33,7 @@ std::vector<int> ranks_of_peers(const Formation& formation) {
   return ranks;
 }
 
-// By rank: local rank and size, cross rank and size.
+// For each rank: local rank and size, cross rank and size.
 std::vector<std::vector<int>> topologies(const std::vector<Result<Formation>>& formed) {
   std::vector<std::vector<int>> all;
   for (const auto& one : formed) {
@@ -224,8 +224,8 @@ TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
   EXPECT_EQ(formed[3].status(), Status::fix_call(why));
 }
 
-// The lowest rank of a host fails after all records are there. The other rank of its host waits for
-// the memory, and the ranks of the other host wait for the end of the formation.
+// The lowest rank of a host fails after all records are in the Store. The other rank of its host
+// waits for the memory, and the ranks of the other host wait for the end of the formation.
 TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
   const JobOfHosts job({0, 0, 1, 1});
   std::vector<Status> ends(4);

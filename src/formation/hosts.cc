@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// Returns the ranks that have come, by the number of their host.
+// Returns the ranks that have joined, by the number of their host.
 std::vector<std::vector<int>> ranks_by_host(const std::vector<RankInfo>& ranks) {
   std::vector<std::vector<int>> hosts;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

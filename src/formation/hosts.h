@@ -14,9 +14,9 @@ namespace farandole {
 
 // What all ranks know about a rank.
 struct RankInfo {
-  int host = 0;                        // the number of its host; −1: the rank has not come
-  std::string host_name;               // for texts; several hosts may have the same name
-  std::int64_t pid = 0;                // in the PID namespace of its host
+  int host = 0;           // the number of its host; −1: the rank has not joined
+  std::string host_name;  // for messages to the user; several hosts may have the same name
+  std::int64_t pid = 0;   // in the PID namespace of its host
   std::vector<std::string> addresses;  // where other hosts reach it; empty in a job on one host
   std::string cores{};                 // the hardware threads that it may use, such as "0-3"
 };
@@ -32,7 +32,7 @@ RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks);
 // are bound to different cores, this number is larger than the number for one rank.
 int cores_of_ranks(int host, const std::vector<RankInfo>& ranks);
 
-// Returns the hosts and those of their ranks that have come: "fox (ranks 0, 1), hen (rank 2)".
+// Returns the hosts and those of their ranks that have joined: "fox (ranks 0, 1), hen (rank 2)".
 std::string hosts_text(const std::vector<RankInfo>& ranks);
 
 // Compares the topology that a launcher has given a rank with the topology that follows from the

@@ -57,8 +57,8 @@ std::int64_t HostsAlltoall::splits_bytes() const {
   return static_cast<std::int64_t>(options_.splits.size()) * kNumberBytes;
 }
 
-std::int64_t HostsAlltoall::show() {
-  std::memcpy(notes_.own_shown_data(splits_bytes()), options_.splits.data(),
+std::int64_t HostsAlltoall::publish_input() {
+  std::memcpy(notes_.own_published_data(splits_bytes()), options_.splits.data(),
               static_cast<std::size_t>(splits_bytes()));
   return options_.rows;
 }
@@ -66,7 +66,7 @@ std::int64_t HostsAlltoall::show() {
 std::optional<NoteHeader> HostsAlltoall::write_note(std::span<std::byte> payload) const {
   std::byte* to = payload.data() + kNumberBytes;
   for (int member = 0; member < hosts().members_on(hosts().host); ++member) {
-    std::memcpy(to, notes_.shown_data(member, splits_bytes()),
+    std::memcpy(to, notes_.published_data(member, splits_bytes()),
                 static_cast<std::size_t>(splits_bytes()));
     to += splits_bytes();
   }

@@ -32,7 +32,7 @@ class HostsAlltoall final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, copies_); }
 
   // See HostNotes and advance_between_hosts().
-  std::int64_t show();
+  std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
 

@@ -20,7 +20,7 @@ class HostsBarrier final : public StepBetweenHosts {
   }
 
   // See HostNotes.
-  static std::int64_t show() { return 0; }
+  static std::int64_t publish_input() { return 0; }
   static std::optional<NoteHeader> write_note(std::span<std::byte>) { return NoteHeader{}; }
 
  private:

@@ -25,9 +25,9 @@ HostsBroadcast::HostsBroadcast(const Group& group, const StepIdentity& identity,
       layout_(notes_, chunks_in_window(*group.parts), 0),
       lane_(hosts()) {}
 
-std::int64_t HostsBroadcast::show() {
+std::int64_t HostsBroadcast::publish_input() {
   if (is_root() && is_small() && options_.bytes > 0)
-    std::memcpy(notes_.own_shown_data(options_.bytes), options_.input,
+    std::memcpy(notes_.own_published_data(options_.bytes), options_.input,
                 static_cast<std::size_t>(options_.bytes));
   return options_.bytes;
 }
@@ -35,7 +35,7 @@ std::int64_t HostsBroadcast::show() {
 std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payload) const {
   if (!notes_.entry_barrier().declared_counts_equal()) return std::nullopt;
   if (!payload.empty())
-    std::memcpy(payload.data(), notes_.shown_data(root_, options_.bytes), payload.size());
+    std::memcpy(payload.data(), notes_.published_data(root_, options_.bytes), payload.size());
   return NoteHeader{.declared_count = options_.bytes};
 }
 

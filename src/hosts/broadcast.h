@@ -39,7 +39,7 @@ class HostsBroadcast final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
-  std::int64_t show();
+  std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window) const;
@@ -79,8 +79,8 @@ class HostsBroadcast final : public StepBetweenHosts {
   void send(int to, int host_of_part, std::int64_t window, int from_member);
   void take_local(std::int64_t window) const;
 
-  // The positions in the streams of our lane when the slice that we forward has come, and when we
-  // have sent and received all data of the window. Only for the two windows on the wire.
+  // The positions in the streams of our lane when the slice that we forward has arrived, and when
+  // we have sent and received all data of the window. Only for the two windows on the wire.
   LaneStreams::Mark& arrived(std::int64_t window) {
     return arrived_[static_cast<std::size_t>(window % 2)];
   }

@@ -55,7 +55,7 @@ void HostCopies::begin(std::int64_t window) {
   complete_[static_cast<std::size_t>(window % 2)] = lane_.mark();
 }
 
-// Copies to our output the data that members of our host bring for us. Our own input is read
+// Copies to our output the data that members of our host contribute for us. Our own input is read
 // directly; in place, nothing is copied.
 void HostCopies::take_local(std::int64_t window) const {
   if (output_ == nullptr) return;

@@ -1,6 +1,6 @@
 // HostCopies: the windows of the operations that only copy: broadcast, all-gather and all-to-all.
 //
-// In a window, each member stages what it brings to the chunks of its host's streams, at the
+// In a window, each member stages what it contributes to the chunks of its host's streams, at the
 // position of this data in the chunk. Local member k sends slice k of each chunk through lane k,
 // straight out of the staging memory of the members that have it. It receives slice k of the other
 // hosts' chunks into its own staging memory. As soon as data that stays on the host is staged, the
@@ -8,7 +8,7 @@
 //
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and a one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
-// member moves twice what it brings, to stage it, and twice what it gets.
+// member moves twice what it contributes, to stage it, and twice what it gets.
 #pragma once
 
 #include <array>

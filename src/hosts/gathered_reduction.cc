@@ -7,7 +7,7 @@
 #include "device/cpu/adasum.h"
 
 // The payload of a note has a byte for each member of the host, which says whether the member
-// brings data, and then the inputs of all these members if they are small.
+// contributes data, and then the inputs of all these members if they are small.
 
 namespace farandole {
 namespace {
@@ -44,9 +44,9 @@ GatheredReduction::GatheredReduction(Group& group, const StepIdentity& identity,
       notes_(group, identity, note_sizes(*group.parts, options.tensor.bytes())),
       copies_(notes_, 1) {}
 
-std::int64_t GatheredReduction::show() {
+std::int64_t GatheredReduction::publish_input() {
   if (is_small(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
-    std::memcpy(notes_.own_shown_data(bytes()), options_.tensor.input,
+    std::memcpy(notes_.own_published_data(bytes()), options_.tensor.input,
                 static_cast<std::size_t>(bytes()));
   return declared_count_of(options_.tensor);
 }
@@ -65,7 +65,7 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
     payload[static_cast<std::size_t>(member)] = static_cast<std::byte>(is_present);
     if (!is_small(hosts(), bytes())) continue;
     if (is_present)
-      std::memcpy(to, notes_.shown_data(member, bytes()), static_cast<std::size_t>(bytes()));
+      std::memcpy(to, notes_.published_data(member, bytes()), static_cast<std::size_t>(bytes()));
     to += bytes();
   }
   return header;
@@ -118,39 +118,37 @@ void GatheredReduction::reduce_notes() {
 
 std::int64_t GatheredReduction::start_windows() {
   const std::int64_t members = hosts().group_members();
-  segment_bytes_ =
-      copies_.chunk_bytes() / largest_part(hosts()) / kPieceAlignment * kPieceAlignment;
-  segments_ = rounds_for(bytes(), segment_bytes_);
-  HostCopies::Streams streams = {.windows = segments_ * (is_adasum() ? 2 : 1)};
+  piece_bytes_ = copies_.chunk_bytes() / largest_part(hosts()) / kPieceAlignment * kPieceAlignment;
+  pieces_ = rounds_for(bytes(), piece_bytes_);
+  HostCopies::Streams streams = {.windows = pieces_ * (is_adasum() ? 2 : 1)};
   streams.outgoing.push_back(stream_of(hosts().host));
   for (int host = 0; host < hosts().hosts(); ++host)
     streams.incoming.push_back(host == hosts().host ? HostStream() : stream_of(host));
   const auto count = static_cast<std::size_t>(members);
   scratch_->dot_products.assign(dot_product_count(count), 0);
   scratch_->weights.assign(count, 0);
-  if (!options_.tensor.joined)
-    buffer_.resize(static_cast<std::size_t>(2 * members * segment_bytes_));
+  if (!options_.tensor.joined) buffer_.resize(static_cast<std::size_t>(2 * members * piece_bytes_));
   return copies_.start(std::move(streams), options_.tensor.input,
                        options_.tensor.joined ? nullptr : buffer_.data());
 }
 
-StreamRange GatheredReduction::segment(std::int64_t window) const {
-  const std::int64_t begin = window % segments_ * segment_bytes_;
-  return {begin, std::min(begin + segment_bytes_, bytes())};
+StreamRange GatheredReduction::piece(std::int64_t window) const {
+  const std::int64_t begin = window % pieces_ * piece_bytes_;
+  return {begin, std::min(begin + piece_bytes_, bytes())};
 }
 
 HostStream GatheredReduction::stream_of(int host) const {
   HostStream stream;
-  const std::int64_t windows = segments_ * (is_adasum() ? 2 : 1);
+  const std::int64_t windows = pieces_ * (is_adasum() ? 2 : 1);
   for (std::int64_t window = 0; window < windows; ++window) {
-    const StreamRange range = segment(window);
+    const StreamRange range = piece(window);
     const std::int64_t half = window % 2 * hosts().group_members();
     int index = 0;
     for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
       stream.add({.from = index++,
                   .bytes = is_present(member) ? range.bytes() : 0,
                   .input = range.begin,
-                  .output = (half + member) * segment_bytes_});
+                  .output = (half + member) * piece_bytes_});
     }
     stream.end_chunk();
   }
@@ -160,21 +158,21 @@ HostStream GatheredReduction::stream_of(int host) const {
 void GatheredReduction::fetch(std::int64_t window) {
   copies_.fetch(window);
   if (options_.tensor.joined) return;
-  const StreamRange range = segment(window);
+  const StreamRange range = piece(window);
   const std::byte* const half =
-      buffer_.data() + window % 2 * hosts().group_members() * segment_bytes_;
-  collect_inputs([&](int member) { return half + member * segment_bytes_; });
-  if (!is_adasum() || window >= segments_) return reduce_wanted(range);
+      buffer_.data() + window % 2 * hosts().group_members() * piece_bytes_;
+  collect_inputs([&](int member) { return half + member * piece_bytes_; });
+  if (!is_adasum() || window >= pieces_) return reduce_wanted(range);
   const Reduction& reduction = options_.tensor.reduction;
   Adasum(reduction.dtype)
       .add_dot_products(scratch_->inputs, range.bytes() / options_.tensor.element_bytes(),
                         scratch_->dot_products);
-  if (window + 1 == segments_)
+  if (window + 1 == pieces_)
     compute_adasum_weights(scratch_->dot_products, reduction.prescale * reduction.postscale,
                            scratch_->weights);
 }
 
-// Reduces the part of a segment that goes to our output; the scratch list has the segment of each
+// Reduces the part of a piece that goes to our output; the scratch list has the piece of each
 // input.
 void GatheredReduction::reduce_wanted(StreamRange range) {
   const StreamRange part = {std::max(range.begin, options_.wanted.begin),

@@ -4,9 +4,9 @@
 // of less than 64 bits, the sum of one host may not fit into the type of the integers; so the sum
 // of all inputs is formed in 64 bits and then divided.
 //
-// A window has the same segment of every input. These segments are copied into a buffer. The buffer
-// has two halves, because the members of our host already bring the next segment before the
-// previous one is complete. An Adasum makes two passes over the segments: the first adds up the dot
+// A window has the same piece of every input. These pieces are copied into a buffer. The buffer
+// has two halves, because the members of our host already contribute the next piece before the
+// previous one is complete. An Adasum makes two passes over the pieces: the first adds up the dot
 // products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
@@ -43,7 +43,7 @@ class GatheredReduction final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
-  std::int64_t show();
+  std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
   void stage(std::int64_t window) const { copies_.stage(window); }
@@ -57,7 +57,7 @@ class GatheredReduction final : public StepBetweenHosts {
   bool is_adasum() const { return options_.tensor.is_adasum(); }
   std::int64_t bytes() const { return options_.tensor.bytes(); }
   bool is_present(int member) const { return present_[static_cast<std::size_t>(member)]; }
-  StreamRange segment(std::int64_t window) const;
+  StreamRange piece(std::int64_t window) const;
   void read_present();
   void reduce_notes();
   std::int64_t start_windows();
@@ -71,10 +71,10 @@ class GatheredReduction final : public StepBetweenHosts {
   HostNotes notes_;
   HostWindows windows_;
   HostCopies copies_;
-  std::vector<bool> present_;      // by member of the group: whether it brings data
-  std::vector<std::byte> buffer_;  // two halves, with a segment of every member each
-  std::int64_t segment_bytes_ = 0;
-  std::int64_t segments_ = 0;  // in one pass
+  std::vector<bool> present_;      // for each member of the group: whether it contributes data
+  std::vector<std::byte> buffer_;  // two halves, with a piece of every member each
+  std::int64_t piece_bytes_ = 0;
+  std::int64_t pieces_ = 0;  // in one pass
 };
 
 }  // namespace farandole

@@ -67,10 +67,10 @@ void HierarchicalAdasum::begin(std::int64_t window) {
   if (!lane_.exist()) return;
   const bool is_present = notes_.present(hosts().host) > 0;
   const std::int64_t bytes = own_slice(window).bytes();
-  if (is_present) host_average_.reduce_slice(whole_, own_slice(window), shown_offset(window));
+  if (is_present) host_average_.reduce_slice(whole_, own_slice(window), published_offset(window));
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
-    if (is_present) lane_.send(host, own(shown_offset(window)), bytes);
+    if (is_present) lane_.send(host, own(published_offset(window)), bytes);
     if (notes_.present(host) > 0)
       lane_.receive(host, own(layout_.slice_offset(window, host)), bytes);
   }
@@ -91,7 +91,7 @@ void HierarchicalAdasum::combine(std::int64_t window) {
   scratch_->inputs.clear();
   for (int host = 0; host < hosts().hosts(); ++host)
     scratch_->inputs.push_back(notes_.present(host) == 0 ? nullptr
-                               : host == hosts().host    ? own(shown_offset(window))
+                               : host == hosts().host    ? own(published_offset(window))
                                                          : own(layout_.slice_offset(window, host)));
   const Adasum adasum(tensor_.reduction.dtype);
   if (window >= windows_in_pass_) {

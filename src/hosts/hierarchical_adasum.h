@@ -38,7 +38,7 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
-  std::int64_t show() const { return host_average_.show(); }
+  std::int64_t publish_input() const { return host_average_.publish_input(); }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_average_.write_note(payload);
   }
@@ -62,8 +62,8 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   std::byte* own(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // Where a slice lies in the chunk that the members of our host show.
-  std::int64_t shown_offset(std::int64_t window) const {
+  // Where a slice lies in the chunk that the members of our host publish.
+  std::int64_t published_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
   // Where our lane receives the averages of the other hosts. After the last window of the first

@@ -20,9 +20,9 @@ NoteSizes HostSum::note_sizes(const HostParts& hosts, std::int64_t bytes) {
               std::vector<std::int64_t>(hosts.members.size(), is_small(hosts, bytes) ? bytes : 0)};
 }
 
-std::int64_t HostSum::show() const {
+std::int64_t HostSum::publish_input() const {
   if (is_small(notes_->parts(), tensor_->bytes()) && !tensor_->joined && tensor_->count > 0)
-    std::memcpy(notes_->own_shown_data(tensor_->bytes()), tensor_->input,
+    std::memcpy(notes_->own_published_data(tensor_->bytes()), tensor_->input,
                 static_cast<std::size_t>(tensor_->bytes()));
   return declared_count_of(*tensor_);
 }
@@ -37,7 +37,7 @@ std::optional<NoteHeader> HostSum::write_note(std::span<std::byte> payload) cons
       return std::nullopt;
     if (has_joined(entry_barrier(), member)) continue;
     ++header.present;
-    scratch_->inputs.push_back(notes_->shown_data(member, bytes));
+    scratch_->inputs.push_back(notes_->published_data(member, bytes));
   }
   if (header.present > 0)
     reduce_inputs(reduction_, *scratch_, payload.data(), static_cast<std::int64_t>(payload.size()));

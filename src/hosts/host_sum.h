@@ -36,7 +36,7 @@ class HostSum {
       : notes_(&notes), scratch_(&scratch), tensor_(&tensor), reduction_(reduction) {}
 
   // See HostNotes. A host whose members have all joined sends zeros.
-  std::int64_t show() const;
+  std::int64_t publish_input() const;
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
 
   // Copies a chunk of the tensor to `offset` in our staging memory, except the slice that we reduce

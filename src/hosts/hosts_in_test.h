@@ -63,7 +63,7 @@ class HostsInTest {
   HostMembers parts_;
   LanesInTest network_;
   std::vector<std::unique_ptr<GroupInTest>> hosts_;
-  std::vector<std::pair<int, int>> places_;  // by member: its host, and its index there
+  std::vector<std::pair<int, int>> places_;  // for each member: its host, and its index there
 };
 
 // Runs calls one after another for all members, in the order that a test chooses.
@@ -73,7 +73,7 @@ class HostsRun {
       : cluster_(cluster), runs_(runs_of_members(cluster.members(), calls)) {}
 
   bool is_over() const { return std::ranges::all_of(runs_, &MemberRun::is_over); }
-  // As MemberRun::advance_once().
+  // The same as MemberRun::advance_once().
   bool advance_member(int member) {
     return runs_[static_cast<std::size_t>(member)].advance_once(cluster_.group(member),
                                                                 cluster_.heap(member));

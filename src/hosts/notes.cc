@@ -50,12 +50,12 @@ HostNotes::HostNotes(const Group& group, const StepIdentity& identity, NoteSizes
   own_begin_ = keep_ ? begin : begins_[static_cast<std::size_t>(parts().host)];
 }
 
-std::byte* HostNotes::own_shown_data(std::int64_t bytes) const {
+std::byte* HostNotes::own_published_data(std::int64_t bytes) const {
   return bytes <= static_cast<std::int64_t>(kInlineBytes) ? entry_barrier_.own_inline_payload()
                                                           : entry_barrier_.own_staging() + end_;
 }
 
-const std::byte* HostNotes::shown_data(int member, std::int64_t bytes) const {
+const std::byte* HostNotes::published_data(int member, std::int64_t bytes) const {
   return bytes <= static_cast<std::int64_t>(kInlineBytes) ? entry_barrier_.inline_payload(member)
                                                           : entry_barrier_.staging(member) + end_;
 }

@@ -29,7 +29,7 @@
 namespace farandole {
 
 struct NoteHeader {
-  std::int64_t present = 0;  // members that bring data: all but those that have joined
+  std::int64_t present = 0;  // members that contribute data: all but those that have joined
   // Equal on all members of all hosts, for example the bytes of the tensor.
   std::int64_t declared_count = 0;
 };
@@ -75,17 +75,18 @@ class HostNotes {
 
   // Does a bounded amount of work; see Progress. kDone: all notes can be read. The algorithm has
   // these functions:
-  //   std::int64_t show(): shows the data from which our host's note is made; called before we
+  //   std::int64_t publish_input(): publishes the data from which our host's note is made; called
+  //   before we
   //     enter. Returns our declared count;
   //   std::optional<NoteHeader> write_note(std::span<std::byte> payload): called on local member 0
   //     when all local members have entered. Empty if an entry is invalid.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
-  // Where a member shows `bytes` bytes before it enters: in the flag line, or in staging memory
-  // after the notes. The windows of the step may overwrite it once the notes are there.
-  std::byte* own_shown_data(std::int64_t bytes) const;
-  const std::byte* shown_data(int member, std::int64_t bytes) const;
+  // Where a member publishes `bytes` bytes before it enters: in the flag line, or in staging memory
+  // after the notes. The windows of the step may overwrite it once all notes have arrived.
+  std::byte* own_published_data(std::int64_t bytes) const;
+  const std::byte* published_data(int member, std::int64_t bytes) const;
   // The offset from which the staging memory of every member is free for the windows of the step.
   std::int64_t end() const { return end_; }
 
@@ -116,7 +117,7 @@ class HostNotes {
   NoteSizes sizes_;
   Keep keep_;
   // Where the notes begin in the staging memory of local member 0.
-  std::vector<std::int64_t> begins_;  // by host: the kept part of its note
+  std::vector<std::int64_t> begins_;  // for each host: where the kept part of its note begins
   std::int64_t own_begin_ = 0;        // the note that our host sends
   std::int64_t end_;
   int collected_ = 0;  // local member 0: how many hosts' notes have arrived
@@ -127,7 +128,7 @@ class HostNotes {
 template <class Algorithm>
 Progress HostNotes::advance(Algorithm& algorithm) {
   if (state_ == State::kEnter) {
-    entry_barrier_.enter(algorithm.show());
+    entry_barrier_.enter(algorithm.publish_input());
     state_ = State::kArrive;
   }
   if (state_ == State::kArrive) {

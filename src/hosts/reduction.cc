@@ -103,9 +103,10 @@ void HostsReduction::begin(std::int64_t window) {
   const bool is_present = notes_.present(our_host) > 0;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (is_present)
-      host_sum_.reduce_slice(part(host), slice(host, window), shown_offset(window, host));
+      host_sum_.reduce_slice(part(host), slice(host, window), published_offset(window, host));
     if (host == our_host) continue;
-    if (is_present) lane_.send(host, own(shown_offset(window, host)), slice(host, window).bytes());
+    if (is_present)
+      lane_.send(host, own(published_offset(window, host)), slice(host, window).bytes());
     if (notes_.present(host) > 0)
       lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
   }
@@ -140,7 +141,7 @@ void HostsReduction::combine(std::int64_t window) {
   scratch_->inputs.clear();
   for (int host = 0; host < hosts().hosts(); ++host)
     if (notes_.present(host) > 0)
-      scratch_->inputs.push_back(host == our_host ? own(shown_offset(window, our_host))
+      scratch_->inputs.push_back(host == our_host ? own(published_offset(window, our_host))
                                                   : contribution(window, host));
   reduce_inputs(to_result_, *scratch_, result, bytes);
   if (!options_.is_allreduce) return;

@@ -45,9 +45,9 @@ class HostsReduction final : public StepBetweenHosts {
  public:
   struct Options {
     AllreduceOptions tensor;  // its divisor is not used
-    // By host: the part of the tensor that this host reduces. `input` is where a block lies in the
-    // tensor. In an allreduce, all members of all hosts get all parts; in a reduce-scatter, the
-    // members of a host get only blocks of their own part.
+    // For each host: the part of the tensor that this host reduces. `input` is where a block lies
+    // in the tensor. In an allreduce, all members of all hosts get all parts; in a reduce-scatter,
+    // the members of a host get only blocks of their own part.
     std::vector<HostStream> parts = {};
     bool is_allreduce = true;
   };
@@ -64,7 +64,7 @@ class HostsReduction final : public StepBetweenHosts {
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
   // See HostNotes, advance_between_hosts() and BasicHostWindows.
-  std::int64_t show() const { return host_sum_.show(); }
+  std::int64_t publish_input() const { return host_sum_.publish_input(); }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_sum_.write_note(payload);
   }
@@ -95,8 +95,8 @@ class HostsReduction final : public StepBetweenHosts {
   std::int64_t result_offset(std::int64_t window, int host) const {
     return layout_.slice_offset(window, hosts().hosts() + host);
   }
-  // Where the slice of our lane lies in the chunk that a member shows for a host's part.
-  std::int64_t shown_offset(std::int64_t window, int host) const {
+  // Where the slice of our lane lies in the chunk that a member publishes for a host's part.
+  std::int64_t published_offset(std::int64_t window, int host) const {
     return layout_.chunk_offset(window, host) + slice(host, window).begin -
            layout_.chunk(part(host), window).begin;
   }

@@ -79,8 +79,8 @@ class HostStream {
 };
 
 // How the windows use the staging memory after the notes. Each half of that memory has the chunks
-// that the member shows, and then the slices that the member receives or reduces. All hosts compute
-// the same sizes.
+// that the member publishes, and then the slices that the member receives or reduces. All hosts
+// compute the same sizes.
 class WindowLayout {
  public:
   // The largest number of bytes that a stream has in a window; more would not fit into the caches.

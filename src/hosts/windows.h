@@ -46,10 +46,10 @@ class BasicHostWindows {
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): A;
   //   void begin(window): K;
-  //   bool drive(): sends and receives through our lane, for example forwards data that has come.
-  //     Returns whether it did anything. Called before all else, so that the wire does not idle;
-  //   bool is_complete(window): whether we have sent all data and have all results;
-  //   void fetch(window): C.
+  //   bool drive(): sends and receives through our lane, for example forwards data that has
+  //     arrived. Returns whether it did anything. Called before all else, so that the wire does not
+  //     idle; bool is_complete(window): whether we have sent all data and have all results; void
+  //     fetch(window): C.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm) {
     const bool drove = algorithm.drive();

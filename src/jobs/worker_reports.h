@@ -1,6 +1,6 @@
 // WorkerReports: the last report of each worker on other nodes, in the memory of node 0's launcher,
-// for `farandole status`. As with the job sheet, only a process that may open the launcher's
-// descriptors can read it.
+// for `farandole status`. Only a process that may open the launcher's descriptors can read it, as
+// with the job sheet.
 #pragma once
 
 #include <cstddef>

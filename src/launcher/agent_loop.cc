@@ -57,7 +57,7 @@ int Agent::run() {
                  .slots_by_rank =
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
-  advance_elastic_job();  // orders may have come with the start
+  advance_elastic_job();  // orders may have arrived with the start
   while (!supervision_->finished() &&
          (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
@@ -92,7 +92,7 @@ Status Agent::watch_own_descriptors() {
       "/proc/sys/fs/epoll/max_user_watches");
 }
 
-// Waits until all nodes have come. Then the ranks are known.
+// Waits until all nodes have joined. Then the ranks are known.
 Status Agent::join_nodes() {
   NodeOptions options = *setup_.options.nodes;
   if (options.host.empty()) options.host = output_.host();
@@ -113,7 +113,7 @@ Status Agent::join_nodes() {
     if (requests_.last_signal != 0 || output_.closed())
       return Status::stop((requests_.last_signal != 0 ? signal_name(requests_.last_signal)
                                                       : "the end of the output's reader") +
-                          " has ended the job before all nodes had come");
+                          " has ended the job before all nodes had joined");
     if (requests_.foreground_is_gone) {
       return Status::stop("the launcher was killed");
     }

@@ -363,7 +363,7 @@ TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {
   agent.read_until("waiting for node 1");
   agent.send(SIGTERM);
   EXPECT_EQ(agent.end(), 128 + SIGTERM);
-  EXPECT_THAT(agent.output(), HasSubstr("SIGTERM has ended the job before all nodes had come"));
+  EXPECT_THAT(agent.output(), HasSubstr("SIGTERM has ended the job before all nodes had joined"));
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
 

@@ -14,11 +14,11 @@
 
 namespace farandole {
 
-// What has asked this launcher to end.
+// Why this launcher must end: a signal, or the loss of its foreground process.
 struct EndRequests {
   int last_signal = 0;  // the last signal that asked the job to end; 0: none
   bool foreground_is_gone = false;
-  bool skip_waits = false;  // a signal came after the end of the job, so do not wait any longer
+  bool skip_waits = false;  // a signal arrived after the end of the job, so do not wait any longer
 
   bool may_wait() const { return !foreground_is_gone && !skip_waits; }
 };

@@ -208,8 +208,8 @@ int run_job(const JobOptions& options) {
   if (end.signal != 0 && options.elastic && !options.nodes) wait_for_workers(signals, loss);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
-  // If the driver is lost, nobody is there who wants to know. A launcher without workers can be
-  // replaced, which the driver knows.
+  // If the driver is lost, nobody reads the message. A launcher without workers can be replaced,
+  // which the driver knows.
   if (end.signal != 0 && driver.is_there == options.has_driver && options.workers > 0)
     print_error(loss + "; the job has ended");
   return end.exit_code();

@@ -29,7 +29,7 @@ class JobNodes {
   NodeLink& link() { return *link_; }
   const NodeLink& link() const { return *link_; }
 
-  // Call these when all nodes have come (NodeLink::start_message()).
+  // Call these when all nodes have joined (NodeLink::start_message()).
   NodeLayout layout() const;
   MeetingPlaces meeting_places() const;
   FrameworkPlaces framework_places() const;

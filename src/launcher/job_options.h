@@ -21,12 +21,13 @@ namespace farandole {
 // follow the job and communicate with the workers. All are borrowed and close-on-exec; the caller
 // has the other ends.
 struct CallerDescriptors {
-  int pidfd = -1;             // of the caller; the job ends when the caller ends; −1: none
-  int report = -1;            // a pipe to which CallerReport writes; −1: none
-  int door = -1;              // a socket for open_channel(); −1: there are no channels
-  std::vector<int> channels;  // by local rank: a descriptor that the worker inherits; empty: none
-  std::vector<int> streams;   // two per rank: standard output and error; empty: we show them
-  std::vector<int> copies;    // two per rank: pipes that get an unchanged copy of what we show
+  int pidfd = -1;   // of the caller; the job ends when the caller ends; −1: none
+  int report = -1;  // a pipe to which CallerReport writes; −1: none
+  int door = -1;    // a socket for open_channel(); −1: there are no channels
+  // For each local rank: a descriptor that the worker inherits; empty: none.
+  std::vector<int> channels;
+  std::vector<int> streams;  // two per rank: standard output and error; empty: we show them
+  std::vector<int> copies;   // two per rank: pipes that get an unchanged copy of what we show
 };
 
 // Where the launcher reads the job's secret.

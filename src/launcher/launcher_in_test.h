@@ -94,7 +94,7 @@ class LauncherInTest {
   }
 
  private:
-  // Reads more output. Returns false at its end, or if nothing comes for kHangGuardMs.
+  // Reads more output. Returns false at its end, or if nothing arrives for kHangGuardMs.
   bool read() {
     constexpr int kHangGuardMs = 60'000;
     pollfd entry{output_end_.get(), POLLIN, 0};

@@ -17,8 +17,8 @@
 
 namespace farandole {
 
-// Returns "py-spy" if it is in PATH, otherwise the path of a py-spy beside our own program, as in a
-// virtual environment that is not activated. Empty if py-spy is not found.
+// Returns "py-spy" if it is in PATH, otherwise the path of a py-spy in the folder of our own
+// program, as in a virtual environment that is not activated. Empty if py-spy is not found.
 std::string find_py_spy();
 
 // Only one thread may use it. It starts child processes, which its owner must reap.

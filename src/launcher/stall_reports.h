@@ -43,7 +43,7 @@ class StallReports {
   };
   // Call it when the workers have started.
   void begin(const NodeLayout& layout, const OtherNodes& others, Workers workers, TimePoint now);
-  // A node has left the job, or has come. An open question is asked again.
+  // A node has left the job, or has joined it. An open question is asked again.
   void nodes_changed(const NodeLayout& layout) {
     layout_ = layout;
     answers_.clear();

@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// If no piece comes for this time, the job ends without the other events.
+// If no piece arrives for this time, the job ends without the other events.
 constexpr auto kProgressTime = std::chrono::seconds(30);
 // After this time, the user learns why the job has not ended yet.
 constexpr auto kQuietTime = std::chrono::seconds(5);

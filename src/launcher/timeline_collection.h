@@ -62,7 +62,7 @@ class TimelineCollection {
   // What node 0 knows about another node.
   struct Source {
     TraceReader::Ranks ranks;
-    std::string rest{};  // the beginning of a line whose end has not come yet
+    std::string rest{};  // the beginning of a line whose end has not arrived yet
   };
 
   Status open_own_file(const TraceHead& job, std::string& first_event);
@@ -88,7 +88,7 @@ class TimelineCollection {
 
   // Node 0.
   std::optional<TraceFile> file_;
-  std::map<std::uint32_t, Source> sources_;             // by node: those that still send
+  std::map<std::uint32_t, Source> sources_;             // the nodes that still send
   std::map<std::string, std::vector<int>> incomplete_;  // nodes that have not sent all, by reason
 
   // The other nodes.

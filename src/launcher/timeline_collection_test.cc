@@ -62,8 +62,8 @@ class TimelineCollectionTest : public ::testing::Test {
       if (node < 0 || node == static_cast<int>(i) + 1)
         others[i]->collection.handle(message, kJobStart);
   }
-  // Carries the messages between node 0 and the others until no more come. Returns how many pieces
-  // came.
+  // Carries the messages between node 0 and the others until no more arrive. Returns how many
+  // pieces arrived.
   static int carry(Node& zero, const std::vector<Node*>& others) {
     int pieces = 0;
     while (!zero.link.told.empty()) {

@@ -27,7 +27,7 @@ struct Offer {
   std::int32_t tag = 0;
   DType dtype = DType::kUInt8;
   std::uint64_t bytes = 0;  // the size of the message
-  std::string title;        // the sender's call, for texts
+  std::string title;        // the sender's call, for error texts
   std::string call_error;   // not empty if the sender's call is invalid
   // The whole message; empty if the message is larger than kInlineBytesMax or is not sent early.
   std::string data;

@@ -287,7 +287,7 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
 }
 
 void Mailbox::handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished) {
-  if (from.gone && !offer.is_complete()) return;  // its data will not come
+  if (from.gone && !offer.is_complete()) return;  // its data will not arrive
   const auto found = std::ranges::find_if(
       posted_, [&](const Posted& posted) { return posted.matches(offer, from.rank); });
   if (found == posted_.end()) {

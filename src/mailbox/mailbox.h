@@ -2,8 +2,8 @@
 // host has two message rings. They lie in memory that all ranks of the host map; the kernel
 // allocates a page of this memory at its first use. Messages to and from a rank on another host go
 // through the channel to that rank, which is made at the first use. Messages need no agreement: the
-// receiver matches them by group, channel and tag, in the order in which they came. A mailbox never
-// blocks. Only the holder of the progress lock may call it.
+// receiver matches them by group, channel and tag, in the order in which they arrived. A mailbox
+// never blocks. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ class Mailbox {
   bool is_moving_data() const;
 
   // Ends the calls that need this rank, which is gone. Their error is kRebuildGroup, with the text
-  // of `status` as the reason. A message that has come as a whole can still be received. Before
+  // of `status` as the reason. A message that has arrived completely can still be received. Before
   // end_peer(), call advance() until it makes no progress, because the peer may have sent something
   // just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
@@ -74,7 +74,7 @@ class Mailbox {
     std::size_t bytes;
     std::size_t sent;
   };
-  struct Receiving {  // a message that was accepted and has not come as a whole
+  struct Receiving {  // a message that was accepted and has not arrived completely
     Record* record;
     std::size_t received;
   };
@@ -104,7 +104,7 @@ class Mailbox {
     std::optional<Status> gone;
   };
   // A receive without a message. It keeps the fields that decide whether a message matches, because
-  // an invalid receive is finished before its message comes.
+  // an invalid receive is finished before its message arrives.
   struct Posted {
     Record* record;  // null for an invalid receive
     GroupId group;

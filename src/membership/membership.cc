@@ -353,13 +353,13 @@ std::vector<int> Membership::by_rank(std::vector<int> waiting) const {
 }
 
 std::string Membership::reason_to_end(TimePoint now) const {
-  if (failed_early_) return "a worker has failed before all workers had come together in init()";
+  if (failed_early_) return "a worker has failed before all workers had joined the job in init()";
   const auto has_slot = [this](bool Slot::* what) {
     return std::ranges::any_of(slots_, [what](const Slot& slot) { return slot.*what; });
   };
   if (epoch_.number == 0) {
     const bool cannot_form = has_slot(&Slot::has_succeeded) && has_slot(&Slot::wants_rank);
-    return cannot_form ? "a worker has ended before all workers had come together in init()" : "";
+    return cannot_form ? "a worker has ended before all workers had joined the job in init()" : "";
   }
   if ((!has_members() || state_is_lost()) && !finishing_)
     return somebody_had_state_ ? "no worker is left that has the state of the training"

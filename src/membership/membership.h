@@ -34,7 +34,7 @@ class Membership {
  public:
   struct Options {
     int workers = 1;      // how many slots there are at first
-    int workers_min = 1;  // an epoch has at least so many workers
+    int workers_min = 1;  // an epoch has at least this many workers
     // At most so many workers are started, apart from those that leave.
     int workers_max = std::numeric_limits<int>::max();
     // How many epochs there may be after the first one; empty: any number.
@@ -101,7 +101,7 @@ class Membership {
     std::vector<int> stopped{};      // end these workers, which are stopped (SIGSTOP)
     std::vector<int> superfluous{};  // end these workers, which are not members any more
     std::vector<int> late{};         // tell the user that the others wait for these workers
-    bool announces_change = false;   // ask the members to come together at their next step
+    bool announces_change = false;   // ask the members to form a group again at their next step
     std::string end{};               // why the job must end; empty: it goes on
   };
   // Each decision is returned once.

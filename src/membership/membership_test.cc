@@ -356,7 +356,7 @@ TEST_F(MembershipTest, AFailureBeforeTheFirstEpochEndsTheJob) {
   start(0);
   start(1);
   end(1);
-  EXPECT_THAT(last_.end, HasSubstr("failed before all workers had come together"));
+  EXPECT_THAT(last_.end, HasSubstr("failed before all workers had joined the job"));
 }
 
 TEST_F(MembershipTest, AWorkerThatEndsInsteadOfComingEndsTheJob) {
@@ -366,7 +366,7 @@ TEST_F(MembershipTest, AWorkerThatEndsInsteadOfComingEndsTheJob) {
   end(1, true);
   EXPECT_EQ(last_.end, "") << "perhaps the program does not call init()";
   ask(0);
-  EXPECT_THAT(last_.end, HasSubstr("ended before all workers had come together"));
+  EXPECT_THAT(last_.end, HasSubstr("ended before all workers had joined the job"));
 }
 
 TEST_F(MembershipTest, AJobWithoutSurvivorsEnds) {

@@ -59,7 +59,7 @@ class RandomJob {
     }
   }
 
-  // Without further faults, everybody comes together.
+  // Without further faults, all workers form one group.
   void calm_down() {
     for (int i = 0; i < 200 && !is_over_; ++i) {
       now_ += seconds(1);

@@ -21,7 +21,7 @@ struct SimulatedWire {
   explicit SimulatedWire(std::uint64_t seed) : random(seed) {}
 
   struct Direction {
-    Bytes sent;                // everything that was ever sent, as on the wire
+    Bytes sent;                // all bytes that were ever sent in this direction
     std::size_t received = 0;  // how many of these bytes the other end has
     bool ended = false;
   };

@@ -126,7 +126,7 @@ Endpoint FirstNode::endpoint() const {
 Result<NodeNews> FirstNode::advance(TimePoint now) {
   NodeNews news;
   FARANDOLE_TRY(listen(now, news));
-  if (options_.replaces) begin_if_complete();  // before the first node comes again
+  if (options_.replaces) begin_if_complete();  // before the first node joins again
   FARANDOLE_TRY(accept(now, news));
   FARANDOLE_TRY(serve_guests(now, news));
   begin_if_complete();
@@ -279,7 +279,7 @@ Status FirstNode::remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest,
   return {};
 }
 
-// Only the first failure of a node is news. `news` is null for node 0's own failures.
+// Only the first failure of a node is reported. `news` is null for node 0's own failures.
 void FirstNode::fail(int node, const NodeFailure& failure, NodeNews* news) {
   if (failing_.at(static_cast<std::size_t>(node))) return;
   failing_.at(static_cast<std::size_t>(node)) = true;

@@ -98,7 +98,7 @@ class FirstNode final : public NodeLink {
   std::vector<int> told_missing_;
   bool told_unknown_name_ = false;
   bool told_rejection_ = false;
-  std::vector<bool> failing_;  // by node: whether the others know that it fails
+  std::vector<bool> failing_;  // for each node: whether the others know that it fails
   std::optional<Start> start_;
   // A replacement of a lost launcher:
   TimePoint listens_again_until_;

@@ -25,7 +25,8 @@ Status NodeChannel::flush() {
     unsent_from_ += count;
     if (count == 0) break;
   }
-  // Also if something is left, because a sender that never pauses would fill the memory.
+  // Do this even if some bytes are left: otherwise, a sender that never pauses would fill the
+  // memory.
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(unsent_from_));
   unsent_from_ = 0;
   return {};
@@ -42,7 +43,7 @@ std::vector<NodeMessage> NodeChannel::advance() {
   return messages;
 }
 
-// Returns false if nothing more is there.
+// Returns false if no more bytes have arrived.
 Result<bool> NodeChannel::receive_into(std::vector<NodeMessage>& messages) {
   const auto space =
       reads_payload_ ? std::span(payload_).subspan(payload_filled_) : header_.space();

@@ -21,7 +21,7 @@ class NodeChannel {
       : connection_(std::move(connection)) {}
 
   void send(const NodeMessage& message);
-  // Sends as much as possible of the waiting messages, and returns the messages that have come.
+  // Sends as much as possible of the waiting messages, and returns the messages that have arrived.
   std::vector<NodeMessage> advance();
   // Gives the connection up.
   void fail(Status why) { status_ = std::move(why); }

@@ -33,7 +33,7 @@ struct NodeChange {
   std::string why{};       // it has left, for the user
 };
 
-// What has happened since the last call.
+// The events since the last call.
 struct NodeNews {
   std::vector<std::string> notices;  // lines for the user
   std::vector<Failing> failures;     // other nodes whose part of the job fails
@@ -41,7 +41,7 @@ struct NodeNews {
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  bool nobody_is_expected = false;  // a replacement of node 0: from now on, no node that has begun
+  bool nobody_is_expected = false;  // a replacement of node 0: it rejects lost nodes from now on
   bool node_0_is_back = false;      // another node: a new launcher is node 0
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;
@@ -55,13 +55,13 @@ class NodeLink {
 
   // Does all that can be done now. Errors are final, come only before start_message() is set, and
   // have texts for users: kFixCall if the nodes contradict each other, kStop if not all of them
-  // have come in time.
+  // have joined in time.
   virtual Result<NodeNews> advance(TimePoint now) = 0;
   // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
   virtual std::vector<SocketAddress> listening_addresses() const = 0;
   // Where the workers of this host reach node 0. Call it when start_message() is set.
   virtual Endpoint endpoint() const = 0;
-  // Node 0's message that all nodes have come; empty until then.
+  // Node 0's message that all nodes have joined; empty until then.
   virtual const std::optional<Start>& start_message() const = 0;
 
   // Tell the other nodes what happens here. Call them when start_message() is set.

@@ -37,7 +37,7 @@ struct Launcher {
   std::vector<std::unique_ptr<Connection>> workers{};
   std::vector<NodeMessage> messages{};
   bool is_complete = false;  // no node is expected any more
-  int found_node_0 = 0;      // how often node 0 has come back
+  int found_node_0 = 0;      // how often node 0 was found again
   Status error{};
 
   bool started() const { return link->start_message().has_value(); }
@@ -382,7 +382,7 @@ TEST_F(NodeLinks, RejectTheSecondLauncherOfANode) {
   run_until([&] { return zero.notices.size() == 2; });
   Launcher& again = other(1, 3);
   run_until([&] { return !again.error.ok(); });
-  EXPECT_THAT(again.error.message(), HasSubstr("node 1 is there already, on host1"));
+  EXPECT_THAT(again.error.message(), HasSubstr("node 1 has already joined, on host1"));
   again.link.reset();
   launchers_.pop_back();
   other(2, 3);

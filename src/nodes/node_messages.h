@@ -42,14 +42,14 @@ struct Waiting {
   friend bool operator==(const Waiting&, const Waiting&) = default;
 };
 
-// 0 →: all nodes are there, so start the workers.
+// 0 →: all nodes have joined, so start the workers.
 struct Start {
   std::vector<std::uint32_t> workers;  // by node
   // MASTER_PORT, reserved on the first node that has workers; 0: none.
   std::uint32_t master_port = 0;
   std::string master_address{};  // of that node; empty: it is node 0
   std::uint32_t jax_port = 0;    // of JAX's coordinator on node 0; 0: without --jax
-  // By rank: where TensorFlow's servers listen. Both lists are empty without --tf-config.
+  // For each rank: where TensorFlow's server listens. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty
   // The job is elastic and runs already, so wait for orders to start workers.

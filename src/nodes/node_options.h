@@ -40,8 +40,8 @@ struct Replacement {
 };
 
 struct NodeOptions {
-  // In a job that a driver has started, the host is the name of node 0's host, for texts, and the
-  // port is 0; `listens_at` and `addresses` say where node 0 listens.
+  // In a job that a driver has started, the host is the name of node 0's host, for messages to the
+  // user, and the port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenChoice> listens_at{};  // node 0 of such a job
   // Another node of such a job: the addresses of node 0. A replacement listens there again.
@@ -50,7 +50,7 @@ struct NodeOptions {
   int nodes = 1;
   int node = 0;
   int workers = 1;        // 0: this is node 0 of an elastic job with a driver
-  std::string host{};     // its name, for texts; empty: the launcher asks the system
+  std::string host{};     // its name, for messages to the user; empty: the launcher asks the system
   std::string version{};  // of Farandole, which must be the same on all nodes
   // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
   bool has_master_port = false;

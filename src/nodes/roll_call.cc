@@ -74,7 +74,7 @@ std::string RollCall::rejection_of(const Hello& hello) const {
   if (is_new) return rejection_of_size(hello);
   if (at(number).is_here)
     return format_text(
-        "node {} is there already, on {} ({}); start each node once, with --node 0 "
+        "node {} has already joined, on {} ({}); start each node once, with --node 0 "
         "to --node {}",
         number, at(number).host, at(number).from, nodes() - 1);
   if (complete_ && !is_elastic_)

@@ -1,4 +1,4 @@
-// RollCall: what node 0 knows about the nodes of a job: which of them have come, how many workers
+// RollCall: what node 0 knows about the nodes of a job: which of them have joined, how many workers
 // each of them has, and which have ended. It is a pure state machine: it takes events and returns
 // what follows from them.
 #pragma once
@@ -21,30 +21,30 @@ std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has come already. `own` is what it would say about itself. If node 0 replaces a lost
-  // launcher, the job is complete, and the nodes that took part in it may come again.
+  // Node 0 has already joined. `own` is what it would say about itself. If node 0 replaces a lost
+  // launcher, the job is complete, and the nodes that took part in it may join again.
   explicit RollCall(const Hello& own, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {
     std::string rejection;    // why the node cannot take part; empty if it can
-    bool ends_job = false;    // the contradiction concerns all nodes
-    bool may_change = false;  // the node of an elastic job is there, but may be about to leave
+    bool ends_job = false;    // whether the job must end, because the nodes contradict each other
+    bool may_change = false;  // the node of an elastic job has joined, but may be about to leave
   };
-  // A launcher has sent its Hello. `from` is its address, for texts.
+  // A launcher has sent its Hello. `from` is its address, for messages to the user.
   Verdict arrive(const Hello& hello, const std::string& from);
-  // Whether a node that has begun may still come.
+  // Whether a node that took part in the job may still join again.
   bool expects_somebody() const { return !expected_.empty(); }
   // From now on, such nodes are rejected, because the job has gone on without them.
   void expect_nobody() { expected_.clear(); }
-  // The connection to a node that had come has ended. Before the start, the node may come again; in
-  // an elastic job, it always may, with as many workers as before. An elastic job may also get new
-  // nodes, one after the other.
+  // The connection to a node that had joined has ended. Before the start, the node may join again;
+  // in an elastic job, it always may, with as many workers as before. An elastic job may also get
+  // new nodes, one after the other.
   void leave(int node);
   // All workers of a node have ended.
   void end(int node, int exit_code);
 
-  // Whether all nodes have come at one time. From then on, no node can come any more, except in an
-  // elastic job.
+  // Whether all nodes have been in the job at one time. From then on, no node can join any more,
+  // except in an elastic job.
   bool complete() const { return complete_; }
   std::vector<int> missing() const;
   // The number of workers by node. Call it when complete().
@@ -79,7 +79,7 @@ class RollCall {
 
   std::vector<Node> nodes_;
   std::string version_;
-  std::set<int> expected_;  // of Replacement::nodes, those that have not come yet
+  std::set<int> expected_;  // of Replacement::nodes, those that have not joined yet
   bool uses_jax_;
   bool is_elastic_;
   bool complete_ = false;

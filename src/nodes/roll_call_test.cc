@@ -72,7 +72,7 @@ TEST(RollCall, ANodeOfAnElasticJobMayComeAgainWithTheSameNumberOfWorkers) {
   EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
   EXPECT_TRUE(roll.complete());
   const auto second = roll.arrive(elastic, "b");
-  EXPECT_THAT(second.rejection, HasSubstr("node 1 is there already"));
+  EXPECT_THAT(second.rejection, HasSubstr("node 1 has already joined"));
   EXPECT_TRUE(second.may_change);
   roll.leave(1);
   elastic.workers = 2;
@@ -134,10 +134,10 @@ TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
   RollCall roll = three_nodes();
   EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");
   const auto verdict = roll.arrive(hello(1), "10.0.0.3:6");
-  EXPECT_THAT(verdict.rejection, HasSubstr("node 1 is there already, on hen (10.0.0.2:5)"));
+  EXPECT_THAT(verdict.rejection, HasSubstr("node 1 has already joined, on hen (10.0.0.2:5)"));
   EXPECT_FALSE(verdict.ends_job);
   EXPECT_EQ(roll.arrive(hello(2), "c").rejection, "");
-  EXPECT_THAT(roll.arrive(hello(2), "d").rejection, HasSubstr("node 2 is there already"));
+  EXPECT_THAT(roll.arrive(hello(2), "d").rejection, HasSubstr("node 2 has already joined"));
 }
 
 TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
@@ -204,7 +204,7 @@ TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
   roll.end(0, 0);
   roll.end(1, 0);
   EXPECT_THAT(roll.running(), ElementsAre(2));
-  roll.leave(1);  // it had ended, so this is no failure
+  roll.leave(1);  // it had ended, so this is not a failure
   RollCall other = roll;
   roll.end(2, 0);
   EXPECT_EQ(roll.outcome(), true);
@@ -221,8 +221,8 @@ TEST(RollCall, AFailedNodeFailsTheJob) {
   EXPECT_EQ(roll.outcome(), false);
 }
 
-// Whatever launchers say, the job never has two launchers of one node, and always comes together
-// when all nodes are there at one time.
+// Whatever launchers say, the job never has two launchers of one node, and it always begins when
+// all nodes have joined at one time.
 TEST(RollCall, RandomEventsKeepTheRules) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);

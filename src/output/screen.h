@@ -1,6 +1,6 @@
 // Screen: merges the output of all workers so that no line is cut by another. At most one progress
-// line is open at a time. If another line comes, a terminal shows it above the redrawn progress
-// line; in a file or pipe, the progress line is ended first.
+// line is open at a time. If another line is written, a terminal shows it above the redrawn
+// progress line; in a file or pipe, the progress line is ended first.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,7 @@ winsize worker_window(int terminal, int prefix_columns);
 
 void set_window(const Descriptor& ours, const winsize& size);
 
-// The bytes that can be read from a stream without blocking. If `ended`, no more bytes will come.
+// The bytes that can be read from a stream without blocking. If `ended`, no more bytes will arrive.
 struct StreamRead {
   std::string bytes;
   bool ended = false;

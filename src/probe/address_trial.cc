@@ -88,7 +88,7 @@ std::optional<Attempt> AddressTrial::failed(ConnectFailure failure, const std::s
   return attempt_;
 }
 
-// The deadline has come.
+// The deadline has passed.
 std::optional<Attempt> AddressTrial::failed_in_time() const {
   Attempt attempt = attempt_;
   if (is_connected_) {

@@ -14,7 +14,7 @@
 namespace farandole {
 
 struct ExaminationPlan {
-  std::vector<HostEntry> hosts;  // their slots have no meaning
+  std::vector<HostEntry> hosts;  // their slots are not used
   SshOptions ssh;
   std::string program;                   // the path of our program on all hosts
   std::vector<std::string> settings;     // "NAME=value", for the probes on all hosts

@@ -43,7 +43,7 @@ class ExaminationTest : public ::testing::Test {
     return std::move(survey->hosts);
   }
 
-  // The report of another host, examined beside this one.
+  // Examines this host and another one, and returns the report of the other one.
   static HostReport report_of_owl(const ExaminationPlan& plan = plan_for({kHere, kOwl})) {
     auto reports = examine(plan);
     EXPECT_EQ(reports.at(0).start_error, "");

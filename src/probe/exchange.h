@@ -3,7 +3,7 @@
 //
 // A message has three numbers of 64 bits: its kind and two values. The dialing end sends kPing and
 // waits for kPong; it does this kPings times. Then it sends kStream with the number of bytes and
-// the time limit in nanoseconds, followed by the bytes. When all bytes have come, or at the time
+// the time limit in nanoseconds, followed by the bytes. When all bytes have arrived, or at the time
 // limit, the other end answers kRate with the bytes and the nanoseconds that it has counted.
 #pragma once
 
@@ -28,7 +28,7 @@ struct ExchangeOptions {
 
 struct Measurement {
   double round_trip_seconds = 0;  // the median
-  double bytes_per_second = 0;    // 0 if the bytes came at once, so that no time passed
+  double bytes_per_second = 0;    // 0 if all bytes arrived at once, so that no time passed
 };
 
 // One end of a connection on which whole messages travel. The connection is borrowed.
@@ -104,7 +104,7 @@ class AnsweringEnd {
     std::uint64_t bytes_left = 0;
     std::uint64_t bytes_counted = 0;
     Duration time_max{};
-    std::optional<TimePoint> begin{};  // when the first bytes came, which are not counted
+    std::optional<TimePoint> begin{};  // when the first bytes arrived, which are not counted
     TimePoint deadline = TimePoint::max();
   };
   Status take(const MessageStream::Message& message);
@@ -114,7 +114,7 @@ class AnsweringEnd {
   MessageStream messages_;
   std::optional<Stream> stream_;
   Bytes piece_;
-  bool is_done_ = false;  // the rate was sent; what still comes is dropped
+  bool is_done_ = false;  // the rate was sent; bytes that still arrive are dropped
 };
 
 }  // namespace farandole

@@ -21,7 +21,7 @@ struct Exchange {
         measuring(dialing, options, now),
         answering(accepting) {}
 
-  // Returns the measurement, or empty if there is none after so many steps.
+  // Returns the measurement, or empty if there is none after `steps_max` steps.
   std::optional<Measurement> run(Duration step, int steps_max = 100'000) {
     for (int i = 0; i < steps_max; ++i) {
       now += step;

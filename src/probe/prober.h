@@ -8,8 +8,8 @@
 namespace farandole {
 
 // Talks to `farandole doctor` over the standard streams. `version` is that of this program. Returns
-// the exit code when the standard input ends, or when no order has come for some minutes. Blocks.
-// The calling process must be single-threaded.
+// the exit code when the standard input ends, or when no order has arrived for some minutes.
+// Blocks. The calling process must be single-threaded.
 int run_probe(const std::string& version);
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t 
 // reach. Empty if a host has no such address.
 std::string interfaces_that_work(const Survey& survey);
 
-// The address without its port. The unchanged text if it is no address.
+// The address without its port. The unchanged text if it is not an address.
 std::string ip_of(const std::string& address);
 
 // "no answer", "refused" and so on.

@@ -88,12 +88,12 @@ class RemoteProcess {
   // The variables of this process that the one on the other host should have.
   std::vector<std::string> variables() const;
 
-  // Takes a line of the standard output (0) or error (1), and keeps what comes before the greeting.
+  // Takes a line of the standard output (0) or error (1), and keeps the lines before the greeting.
   Line take_line(std::size_t stream, const std::string& line);
   // Keeps a line that says why the process fails. At most kKeptLinesMax are kept.
   void keep_line(const std::string& line);
   const std::vector<std::string>& kept_lines() const { return kept_lines_; }
-  // Whether the greeting has come on the standard output.
+  // Whether the greeting has arrived on the standard output.
   bool has_greeted() const { return has_greeted_.front(); }
   // The version in this greeting.
   const std::string& version() const { return version_; }

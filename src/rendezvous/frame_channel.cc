@@ -14,7 +14,8 @@
 namespace farandole {
 namespace {
 
-// Waits until the descriptor is ready or the deadline has come. Returns kRetry in the second case.
+// Waits until the descriptor is ready or the deadline has passed. Returns kRetry in the second
+// case.
 Status wait_for_socket(int descriptor, short events, TimePoint deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -53,7 +53,7 @@ class FrameChannel final : public StoreChannel {
 
   static Status queue(Stream& stream, std::span<const std::byte> bytes);
   static Status flush(Stream& stream);
-  // Returns true if a whole message is there, false if more bytes must come.
+  // Returns true if a whole message has arrived, false if more bytes must arrive.
   static Result<bool> read_message(Stream& stream);
   static Result<bool> read_header(Stream& stream);
 

@@ -161,7 +161,7 @@ struct RankRecord {
 struct MemberRecord {
   std::int64_t pid = 0;
   std::string host_token;
-  std::string host_name;               // for texts
+  std::string host_name;               // for messages to the user
   std::vector<std::string> addresses;  // where other hosts reach the member
   std::string cores{};                 // the hardware threads that it may use, such as "0-3"
   std::int32_t size = 1;

@@ -281,7 +281,7 @@ TEST(RemoteStore, AForkedChildLeavesTheConnectionToItsParent) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-// Sends and receives in turn until the message has come.
+// Sends and receives in turn until the message has arrived.
 void expect_carried(FrameChannel& from, FrameChannel& to, const Bytes& message) {
   Status sent = from.try_send(message, {});
   auto came = to.try_receive();

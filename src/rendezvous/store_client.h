@@ -53,7 +53,7 @@ class StoreClient final : public LocalStore {
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
-  // Waits for the answer until `deadline`. Returns kRetry if it has not come.
+  // Waits for the answer until `deadline`. Returns kRetry if it has not arrived.
   Result<Answer> await_until(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);

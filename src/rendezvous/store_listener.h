@@ -23,8 +23,8 @@ class StoreListener {
 
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return events_.descriptor(); }
-  // Accepts the clients that have come, without blocking. Returns a line for every client that
-  // could not be accepted.
+  // Accepts the clients that wait, without blocking. Returns a line for every client that could not
+  // be accepted.
   std::vector<std::string> serve_ready();
 
   void stop_listening() { listener_->stop_listening(); }

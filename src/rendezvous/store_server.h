@@ -59,8 +59,8 @@ class StoreServer {
 
   // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
-  // Serves all requests that have come, without blocking. Returns a line for every client that was
-  // dropped because it misbehaved, and for every ended client that had connected by itself.
+  // Serves all requests that have arrived, without blocking. Returns a line for every client that
+  // was dropped because it misbehaved, and for every ended client that had connected by itself.
   std::vector<std::string> serve_ready();
   // Whether an answer with descriptors is still to be sent. The kernel may take no more descriptors
   // from this user until a worker has read some; readiness() cannot tell when that is.

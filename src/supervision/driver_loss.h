@@ -14,7 +14,7 @@ namespace farandole {
 
 class DriverLoss {
  public:
-  // How long a node waits for the news that node 0 has lost the driver, too.
+  // How long a node waits for the message that node 0 has lost the driver, too.
   static constexpr auto kNewsTime = std::chrono::milliseconds(750);
 
   void lost(TimePoint now) {

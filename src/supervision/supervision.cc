@@ -274,7 +274,7 @@ std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int rank) const 
 }
 
 // Returns the worker of this node, still running, whose leaving the job made `rank` fail. The end
-// of a process comes later than its leaving, so its victims may end first.
+// of a process becomes known later than its leaving, so its victims may end first.
 std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
   const auto blamed = worker(rank).end->record.blamed_rank;
   if (!blamed || is_root_cause(worker(rank))) return std::nullopt;

@@ -96,7 +96,7 @@ class Supervision {
   // The exit code of the job: that of the worker that caused the failure. If this worker exited
   // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
   // a failure, the code is 128 + the signal that ended the job, or 0. If another node failed first,
-  // the code is 1, or 128 + a signal that came afterwards; but in an elastic job, a failure of a
+  // the code is 1, or 128 + a signal that arrived afterwards; but in an elastic job, a failure of a
   // worker here counts. If the workers were told to end after
   // their next commit and have done so, the code is kEndedEarly.
   int exit_code() const;

@@ -54,10 +54,11 @@ struct RecordedCall {
 };
 
 // The writing side, for one engine at a time. Any thread may call it, with two limits: the calls
-// for one handle must come in order, and record_submitted(), record_finished(), record_blocked()
-// and record_unblocked() must not run at the same time. The record keeps the last kFlightCalls
-// calls, even if an older call is still in flight. If such an older call changes its state just
-// while its line is overwritten, the newer call may show that state until its own next change.
+// for one handle must be called in order, and record_submitted(), record_finished(),
+// record_blocked() and record_unblocked() must not run at the same time. The record keeps the last
+// kFlightCalls calls, even if an older call is still in flight. If such an older call changes its
+// state just while its line is overwritten, the newer call may show that state until its own next
+// change.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();

@@ -65,7 +65,7 @@ class Timeline {
   void abandon_after_fork();
 
   // These functions record an event. If no timeline is on, they only read a flag. Otherwise they
-  // briefly take a lock and allocate nothing. The events of one call must come in order.
+  // briefly take a lock and allocate nothing. The events of one call must be recorded in order.
   void submitted(Handle handle, const Submission& submission, TimePoint now) {
     if (is_on()) [[unlikely]]
       record_submitted(handle, submission, now);

@@ -43,7 +43,7 @@ Status peer_gone_error() {
 }
 
 Status receive_error(const char* call) {
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has arrived yet");
   if (errno == ECONNRESET) return peer_gone_error();
   return socket_error(call);
 }

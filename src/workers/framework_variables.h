@@ -20,7 +20,7 @@ struct FrameworkPlaces {
   std::string jax{};                      // JAX's coordinator, in rank 0; empty without --jax
 };
 
-// Returns the places of TensorFlow's servers by rank. `addresses` are those of the nodes, and
+// Returns the addresses of TensorFlow's servers by rank. `addresses` are those of the nodes, and
 // `ports` has the ports of all ranks.
 std::vector<std::string> places_by_rank(const NodeLayout& layout,
                                         const std::vector<std::string>& addresses,

@@ -1,6 +1,6 @@
-// Finds the Python that the words `python` and `python3` stand for. This is the Python beside the
-// command `farandole`, even if the environment of this Python is not activated. If there is no
-// Python beside the command, PATH decides.
+// Finds the Python that the words `python` and `python3` stand for. This is the Python in the
+// folder of the command `farandole`, even if the environment of this Python is not activated. If
+// there is no Python in that folder, PATH decides.
 #pragma once
 
 #include <string>

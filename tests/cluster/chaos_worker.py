@@ -66,17 +66,17 @@ class Faults:
     """The fault that this worker has at the moment. There may be none."""
 
     def __init__(self) -> None:
-        self.inits = 0
+        self.init_count = 0
         self.place, self.action, self.countdown = "", "", 0
         self.is_armed = False
 
     def choose(self) -> None:
         """Choose the fault for the next init(), and for the time until the init() after it."""
-        chooser = random.Random(f"{SEED}/{NUMBER}/{self.inits}")
-        self.inits += 1
+        chooser = random.Random(f"{SEED}/{NUMBER}/{self.init_count}")
+        self.init_count += 1
         os.environ.pop("FARANDOLE_FAILPOINT", None)
-        # A worker that fails before all have come together for the first time ends the job.
-        is_first = self.inits == 1 and NUMBER < WORKERS
+        # A worker that fails before all have joined the job for the first time ends it.
+        is_first = self.init_count == 1 and NUMBER < WORKERS
         wants_fault = SEED == "places" or chooser.random() < FAULTS_PER_INIT
         self.is_armed = wants_fault and not is_first and not is_quiet()
         if not self.is_armed:
@@ -117,8 +117,9 @@ class Shelter:
         self.is_here = True
 
     def take_turns(self, sheltered: np.ndarray) -> None:
-        """Take or leave the shelter. The numbers of the sheltered workers, from 1, are those with
-        which they have all made a step. The newest of them stays, so that there always is one."""
+        """Begin or end this worker's shelter. `sheltered` has the numbers, from 1, of the workers
+        that were sheltered in the last step of all workers. The newest of them stays sheltered, so
+        that there always is one."""
         newest = max(sheltered) - 1
         if self.is_here and newest > NUMBER:
             self.is_here = False

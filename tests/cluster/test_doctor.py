@@ -271,7 +271,9 @@ def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
 
 def test_a_missing_python_is_not_installed(tmp_path: Path) -> None:
     rows = doctor({"PATH": str(tmp_path)}, lone_command(tmp_path))
-    assert rows["python3"]["found"] == "python3 is neither beside this command nor in PATH"
+    assert (
+        rows["python3"]["found"] == "python3 is neither in the folder of this command nor in PATH"
+    )
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "not installed"
 
@@ -389,7 +391,7 @@ def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
         row = rows_of(job.stdout.decode())["py-spy"]
         return row["state"], row["found"]
 
-    missing = "py-spy is neither in PATH nor beside this command"
+    missing = "py-spy is neither in PATH nor in the folder of this command"
     assert answer() == ("not installed", missing)
     (beside / "py-spy").write_text("#!/bin/sh\necho py-spy 8.8.8\n")
     (beside / "py-spy").chmod(0o755)

@@ -18,7 +18,7 @@ from test_stalls import read_errors_until
 from ssh_servers import make_key
 
 WAIT = "echo waits as $$; exec sleep 1000"
-# The driver ignores a second signal that comes together with the first.
+# The driver ignores a second signal that arrives together with the first.
 SECONDS_BETWEEN_SIGNALS = 0.7
 SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
 POLL_SECONDS = 0.02

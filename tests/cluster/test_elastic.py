@@ -158,7 +158,7 @@ def test_a_stopped_worker_is_killed_and_replaced() -> None:
 def test_a_failure_at_the_start_ends_the_job() -> None:
     launched = run(*elastic(2, "-c", "raise SystemExit(7)"))
     assert launched.process.returncode == 7
-    assert "failed before all workers had come together in init()" in launched.errors
+    assert "failed before all workers had joined the job in init()" in launched.errors
 
 
 def test_without_survivors_the_job_fails_with_the_first_cause() -> None:

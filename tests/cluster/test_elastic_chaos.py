@@ -171,8 +171,12 @@ class Chaos:
             for foreground in children_of(self.launched.process.pid)
             for agent in children_of(foreground)
         ]
-        deciding = [one for one in launchers if not one[2]]
-        others = [one for one in launchers if one[2] and not any(map(self.is_sheltered, one[2]))]
+        deciding = [launcher for launcher in launchers if not launcher[2]]
+        others = [
+            launcher
+            for launcher in launchers
+            if launcher[2] and not any(map(self.is_sheltered, launcher[2]))
+        ]
         kind = self.chooser.choice(("deciding launcher", "launcher of a host"))
         victims = deciding if kind == "deciding launcher" else others
         # A launcher of a host has no workers, either, until it has got orders. After the third loss

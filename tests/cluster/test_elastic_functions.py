@@ -31,8 +31,8 @@ QUICK: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "1"}, "cooldown_range": (0, 
 
 
 def train(deaths: dict[int, int], wanted: int, data: Any = None) -> tuple[int, int, int, Any]:
-    """Train until the workers that shall die are dead, and `wanted` workers are there. `deaths` has
-    the step before which a worker dies, by its number."""
+    """Train until the workers in `deaths` are dead, and `wanted` workers are in the group. `deaths`
+    has the step before which a worker dies, by its number."""
     from farandole import calls, elastic, lifecycle  # noqa: PLC0415
     from farandole.objects import broadcast_object  # noqa: PLC0415
 

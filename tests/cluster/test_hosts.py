@@ -205,11 +205,11 @@ def test_a_second_launcher_of_the_same_node_fails(job: Job) -> None:
     read_errors_until(zero, "waiting for node 2")
     again = job.start(1, "echo here", "--nodes", "3")
     assert again.end() == 2
-    assert "node 1 is there already, on" in again.errors
+    assert "node 1 has already joined, on" in again.errors
     job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 2, 0]
     assert one.output == "[1] here\n"
-    assert "a launcher was rejected: node 1 is there already" in zero.errors
+    assert "a launcher was rejected: node 1 has already joined" in zero.errors
 
 
 def test_a_second_launcher_of_node_zero_fails(job: Job) -> None:
@@ -272,7 +272,7 @@ def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -
     read_errors_until(waiting, "waiting for node")
     waiting.send(number)
     assert job.end() == [128 + number]
-    assert "before all nodes had come" in waiting.errors
+    assert "before all nodes had joined" in waiting.errors
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -341,8 +341,8 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
 @pytest.mark.parametrize("node", [0, 1])
 def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
     launched = [job.start(number, WAIT, workers=2) for number in range(2)]
-    for one in launched:
-        one.read_until("waits as", times=2)
+    for launcher in launched:
+        launcher.read_until("waits as", times=2)
     launched[node].send(signal.SIGINT)
     codes = job.end()
     assert codes == [128 + signal.SIGINT] * 2
@@ -355,8 +355,8 @@ def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
 def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) -> None:
     script = f"setsid sleep 1001 & echo agent $PPID; {WAIT}"
     launched = [job.start(number, script) for number in range(2)]
-    for one in launched:
-        one.read_until("waits as")
+    for launcher in launched:
+        launcher.read_until("waits as")
     agent = int(re.findall(r"agent (\d+)", launched[node].output)[0])
     os.kill(launched[node].process.pid if victim == "foreground" else agent, signal.SIGKILL)
     codes = job.end()  # checks that no process is left
@@ -371,8 +371,8 @@ def test_a_host_that_is_cut_off_ends_the_job(secret: Path) -> None:
         job = Job(hosts, secret)
         try:
             launched = [job.start(node, WAIT) for node in range(2)]
-            for one in launched:
-                one.read_until("waits as")
+            for launcher in launched:
+                launcher.read_until("waits as")
             hosts[1].unplug()
             assert job.end() == [1, 1]
         finally:
@@ -388,15 +388,15 @@ def test_output_files_and_shown_ranks_have_world_ranks(job: Job, tmp_path: Path)
         for node in range(2)
     ]
     assert job.end() == [0, 0]
-    assert [one.output for one in launched] == ["1/1: here\n", "3/1: here\n"]
+    assert [launcher.output for launcher in launched] == ["1/1: here\n", "3/1: here\n"]
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("stdout"))
     assert files == [f"log/rank.{rank}/stdout" for rank in range(4)]
 
 
 def test_status_shows_world_ranks(job: Job) -> None:
     launched = [job.start(node, WAIT, workers=2) for node in range(2)]
-    for one in launched:
-        one.read_until("waits as", times=2)
+    for launcher in launched:
+        launcher.read_until("waits as", times=2)
     # `ip netns exec` replaces itself by the launcher, so the pid is that of the launcher.
     shown = run("status", str(launched[1].process.pid)).output
     assert re.findall(r"^ +(\d) ", shown, re.MULTILINE) == ["2", "3"]
@@ -408,8 +408,8 @@ def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one hardware thread only")
     launched = [job.start(node, WAIT, "--bind-to", "core", workers=2) for node in range(2)]
-    for one in launched:
-        one.read_until("waits as", times=2)
+    for launcher in launched:
+        launcher.read_until("waits as", times=2)
     cores: list[str | None] = []
     while len(cores) < 4:  # the hang guard of `launched` ends this loop, too
         (found,) = json.loads(run("status", str(launched[0].process.pid), "--json").output)

@@ -221,7 +221,7 @@ def test_a_job_within_a_job() -> None:
     assert results == [[f"{o}: {i} of 3" for i in range(3)] for o in range(2)]
 
 
-# As in a notebook, the functions are in a `__main__` without a file, and sys.stdout is no file.
+# As in a notebook, the functions are in a `__main__` without a file, and sys.stdout is not a file.
 CELLS = """
 import farandole
 base = 10

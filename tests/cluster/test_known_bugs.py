@@ -458,7 +458,7 @@ def test_changes_within_one_second_both_count_horovod_time_stamps(
     assert max(new) in pids(job)
 
 
-# These write the time for people, or put it into names.
+# These files use the time only in output for people, or in names.
 MAY_LOOK_AT_THE_WALL_CLOCK = {
     "examination.cc",  # compares the clocks of hosts, for the user
     "job_name.cc",

@@ -51,7 +51,7 @@ def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> 
     expected = f"[0] beside: {beside} train.py --lr=1\n"
     assert run(farandole, *words, path=f"{beside.parent}:{other.parent}") == (0, expected, "")
     assert run(farandole, *words, path="/nowhere") == (0, expected, "")
-    note = f"farandole: starting {beside}, which is beside this command; PATH has {other}"
+    note = f"farandole: starting {beside}, which is in the folder of this command; PATH has {other}"
     assert run(farandole, *words, path=f"{other.parent}:/bin") == (0, expected, note)
     # A path is used as it is, and any other program comes from PATH.
     expected = f"[0] in PATH: {other} train.py\n"
@@ -88,7 +88,7 @@ def test_doctor_examines_the_python_beside_the_command(tmp_path: Path) -> None:
     version = ".".join(map(str, sys.version_info[:3]))
     for path, note in (
         (f"{beside.parent}:{other.parent}", ""),
-        (f"{other.parent}:/bin", f", beside this command; PATH has {other}"),
+        (f"{other.parent}:/bin", f", in the folder of this command; PATH has {other}"),
     ):
         _, output, errors = run(farandole, "doctor", "--json", path=path)
         (row,) = (row for row in json.loads(output) if row["name"] == "python3")

@@ -248,7 +248,7 @@ def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) 
     for rank in (0, 2):
         assert re.search(
             rf"survivor {rank}: .*rank 1 \(pid \d+\) has exited with code 0 before all ranks had "
-            r"come together in init\(\)",
+            r"joined the job in init\(\)",
             launched.output,
         ), launched.output
     assert re.search(

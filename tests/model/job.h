@@ -98,7 +98,7 @@ constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 // Owns the memory; the threads of the model borrow it. It can be neither copied nor moved.
 class Job {
  private:
-  Arena arena_;  // first: everything below lies in it
+  Arena arena_;  // the first member, because the memory of the others is in it
   Options options_;
   std::byte* bells_;
   std::byte* board_;
@@ -133,14 +133,16 @@ class Job {
   std::vector<Ghost> inbox;        // messages of the watch thread: 1 stop, 2 answer
   std::vector<Ghost> reports;      // a packed Report
   std::vector<Ghost> progress;     // a packed Report, always up to date, for kReportByWatch
-  std::vector<Ghost> completed;    // by step: the generation in which a member completed it
-  std::vector<Ghost> rolled_back;  // by step: the generation in which a member rolled it back
+  std::vector<Ghost> completed;    // for each step: the generation in which a member completed it
+  std::vector<Ghost> rolled_back;  // for each step: the generation in which a member rolled it back
   Ghost stop;
-  Ghost answer;                 // the common prefix + 1
-  Ghost submitted;              // 1 once the late step is submitted
-  Ghost wants_to_end;           // 1 once the quitter wants to end
-  std::vector<Ghost> returned;  // by member: 1 if its call has failed and it has its memory back
-  std::vector<Ghost> outcomes;  // by step: 1 if a member completed it, 2 if it failed on a member
+  Ghost answer;        // the common prefix + 1
+  Ghost submitted;     // 1 once the late step is submitted
+  Ghost wants_to_end;  // 1 once the quitter wants to end
+  // For each member: 1 if its call has failed and it has its memory back.
+  std::vector<Ghost> returned;
+  // For each step: 1 if a member completed it, 2 if it failed on a member.
+  std::vector<Ghost> outcomes;
 
  private:
   void mark_doorbells();

@@ -78,7 +78,7 @@ class PlantedLock : public ProgressLock {
 
 class ProgressJob {
  private:
-  Arena arena_;  // first: everything below lies in it
+  Arena arena_;  // the first member, because the memory of the others is in it
   ProgressOptions options_;
   std::byte* bells_;
 
@@ -154,7 +154,7 @@ class ProgressJob {
   using Cell = ModelAtomics::Atomic<std::uint32_t>;
   Cell& guard;
   Cell& has_arrivals;
-  std::deque<Cell*> entered;  // by call: the peer has entered
+  std::deque<Cell*> entered;  // for each call: whether the peer has entered
 
  private:
   Cell& cell(const std::string& name);

@@ -141,7 +141,7 @@ class Peer final : public CopiedThread<Peer> {
 
  private:
   ProgressJob* job_;  // borrowed
-  int next_ = 0;      // how many calls the peer has entered; call 0 comes last
+  int next_ = 0;      // how many calls the peer has entered; it enters call 0 last
   bool awaited_ = false;
 };
 

@@ -102,7 +102,8 @@ void reuse_ids(Reuse& reuse, Items& items) {
 // Until the last member has announced something itself, the coordinator also counts it as ready
 // when the second-last member announces a name.
 Tap decide_too_early(const Script& script) {
-  auto announced = std::make_shared<std::set<int>>();  // groups; shared by all copies of the tap
+  // The groups whose last member has announced something. All copies of the tap share the set.
+  auto announced = std::make_shared<std::set<int>>();
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to != 0 || last == 0) return {std::move(envelope)};
@@ -243,7 +244,8 @@ void raise_once(Raised& raised, std::vector<Announcement>& items) {
 // Without rule A7: while the group follows a plan, followers do not announce calls outside the
 // plan.
 Tap announce_nothing_in_a_plan(const Script& /*script*/) {
-  auto follows = std::make_shared<std::set<int>>();  // groups; shared by all copies of the tap
+  // The groups that follow a plan. All copies of the tap share the set.
+  auto follows = std::make_shared<std::set<int>>();
   return [follows](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.from == 0) {
       const auto items = decode_stream(envelope.bytes).value();

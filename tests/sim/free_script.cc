@@ -91,7 +91,8 @@ class JobWriter {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
     std::map<int, int> phases_before_join;  // by worker; negative after its join
-    std::map<int, int> calls_before_join;   // by worker: its calls before its join in that phase
+    // For each worker: its calls before its join in that phase.
+    std::map<int, int> calls_before_join;
   };
 
   Phase make_phase(const std::vector<Template>& templates) {

@@ -125,10 +125,11 @@ class Referee {
   struct Board {
     std::vector<Member> members;
     std::vector<AgreedDecision> agreed;
-    // by name: the calls that are not decided yet
+    // for each name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    // By release: the number of calls that the last worker to join had submitted, and this worker.
-    // The worker with the most calls counts as the last; of several such workers, the highest one.
+    // For each release: the number of calls that the last worker to join had submitted, and this
+    // worker. The worker with the most calls counts as the last; of several such workers, the
+    // highest one.
     std::vector<std::pair<int, int>> joined_last;
     std::size_t releases = 0;
   };
@@ -175,17 +176,19 @@ class Referee {
   const Script& script_;
   std::vector<Board> boards_;
   std::vector<std::vector<Participation>> participations_;  // by call and worker
-  std::vector<std::uint32_t> ends_observed_;    // by worker: how many of its calls it has seen end
-  std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
+  // For each worker: how many of its calls it has seen end.
+  std::vector<std::uint32_t> ends_observed_;
+  // For each call: the text that the first member received.
+  std::map<int, std::string> rejections_seen_;
   int repeating_workers_ = 0;       // how many workers have reached Script::repeats_from
   std::vector<End> ends_;           // in the order of time
-  std::vector<bool> is_cut_short_;  // by group: a member leaves early
+  std::vector<bool> is_cut_short_;  // for each group: whether a member leaves early
   bool died_ = false;
-  // By group: the workers whose leave may have ended the group, because their hosts did not know of
-  // an earlier leave. Only in jobs on several hosts.
+  // For each group: the workers whose leave may have ended the group, because their hosts did not
+  // know of an earlier leave. Only in jobs on several hosts.
   std::map<int, std::set<int>> first_leavers_;
   std::set<std::pair<int, int>> closed_parts_;  // group, host
-  // By group and step: on which hosts members saw a misprediction.
+  // For each group and step: on which hosts members saw a misprediction.
   std::map<std::tuple<int, std::uint32_t, std::uint32_t>, std::set<int>> mispredictions_;
   std::set<std::pair<int, std::uint32_t>> replans_with_entries_;  // group, generation
   AcrossHosts across_hosts_;

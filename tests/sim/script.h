@@ -24,8 +24,8 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // By worker: the signature that it submits instead of `common`, so that the call is rejected. In
-  // a join, only the name differs, and this is no error.
+  // For each worker with an odd call: the signature that it submits instead of `common`, so that
+  // the call is rejected. In a join, only the name differs, and this is not an error.
   std::map<int, Signature> odd = {};
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the members that have joined before this call
@@ -101,9 +101,9 @@ struct Death {
   Time time;
 };
 
-// The kinds of traffic between two hosts. Each kind has its own channels. Ends of groups and news
-// of deaths have channels of their own, too, but they share the partitions and delays of the
-// control messages.
+// The kinds of traffic between two hosts. Each kind has its own channels. Ends of groups and
+// notices of deaths have channels of their own, too, but they share the partitions and delays of
+// the control messages.
 enum class Traffic : std::uint8_t { kEntries, kMessages };
 
 // A partition of the network in one direction. Traffic from `from` to `to` during that time arrives

@@ -461,7 +461,7 @@ bool SimulatedWorker::act(const Submit& action) {
   const char* const reason = call.is_join() ? "after join()" : "is in use";
   if (again.code() != StatusCode::kFixCall || again.message().find(reason) == std::string::npos)
     dependencies_.referee.report_problem(
-        format_text("worker {}: to submit call {} twice is no error", number_, number));
+        format_text("worker {}: submitting call {} twice must be an error", number_, number));
   return true;
 }
 

@@ -40,7 +40,7 @@ struct Dependencies {
   Hosts& hosts;
   Referee& referee;
   Story& story;
-  const std::vector<std::int64_t>& pids;  // by worker, for texts
+  const std::vector<std::int64_t>& pids;  // of each worker, for error texts
 };
 
 class SimulatedWorker {

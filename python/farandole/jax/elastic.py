@@ -145,7 +145,7 @@ def _copy(value: Any, copy_leaf: Callable[[Any], Any]) -> Any:
 def _has_arrays(value: Any) -> bool:
     try:
         leaves = jax.tree.leaves(value)
-    except ValueError:  # a dict whose keys cannot be sorted is no pytree
+    except ValueError:  # a dict whose keys cannot be sorted is not a pytree
         return False
     return any(isinstance(leaf, (jax.Array, _SavedArray)) for leaf in leaves)
 

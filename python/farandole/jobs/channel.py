@@ -66,7 +66,7 @@ class IncomingMessage:
         self._rest = memoryview(next(self._targets))  # the memory that is being filled
 
     def advance(self, channel: socket.socket) -> bool:
-        """Receive what is there; return whether more may come.
+        """Receive what has arrived; return whether more may come.
 
         Return False at the end of the message, or if the other process has ended. Raise MemoryError
         if there is not enough memory for a part.

@@ -1,4 +1,4 @@
-"""The channel between a program and the workers of one slot, which come one after another.
+"""The channel between a program and the workers of one slot, which use it one after another.
 
 In most jobs, a slot has one worker. In an elastic job, a slot whose worker has failed gets a new
 one. All workers of a slot have the same end of the channel, so a worker may find the rest of a

@@ -146,7 +146,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         sparse_as_dense: With TensorFlow: convert each tf.IndexedSlices to a dense tensor before it
             is sent.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
-            sum, and by the rest of the number of members after it.
+        sum. The sum is multiplied by this number and divided by the number of members.
         op: Average or Sum.
         backward_passes_per_step: Add up the gradients of this many batches, then apply them. This
             sets gradient_accumulation_steps of the optimizer. The gradients of each batch are sent.

@@ -98,7 +98,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             them.
         op: Average or Sum.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
-            sum, and by the rest of the number of members after it.
+        sum. The sum is multiplied by this number and divided by the number of members.
         average_aggregated_gradients: Whether the gradients of several passes are averaged. If not,
             they are added up.
         num_groups: Checked and not used, like groups, because all gradients are one batch.

@@ -25,7 +25,7 @@ struct Sum {
     return a + b;
   }
 };
-// Adds; the kernel divides after the last input.
+// The same as Sum: the kernel divides after the last input.
 struct Average : Sum {};
 struct Product {
   template <class Lanes>

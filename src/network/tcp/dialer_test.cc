@@ -152,7 +152,7 @@ TEST_F(DialerTest, EndsAtItsDeadline) {
   EXPECT_EQ(dialer->try_connect(now).status(), error);  // the error is final
 }
 
-// The peer proves who it is, but its confirmation does not come. Then the dialer tries another
+// The peer proves who it is, but its confirmation does not arrive. Then the dialer tries another
 // address.
 TEST_F(DialerTest, TriesAgainIfTheConfirmationDoesNotCome) {
   options_.addresses = {v4_, v6_};

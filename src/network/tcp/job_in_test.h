@@ -134,7 +134,7 @@ inline SocketAddress address_of(const std::string& text) {
   return *address;
 }
 
-// Sleeps until one of the descriptors is ready or the time has come, but at most for a second.
+// Sleeps until one of the descriptors is ready or this time is reached, but at most for a second.
 inline void sleep_for(std::initializer_list<int> descriptors, TimePoint until) {
   std::vector<pollfd> entries;
   for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});

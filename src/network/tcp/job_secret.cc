@@ -64,7 +64,7 @@ Status wait_for_secret(int descriptor, TimePoint deadline) {
   int ready = 0;
   while ((ready = ::poll(&entry, 1, limit_ms)) < 0 && errno == EINTR) continue;
   if (ready != 0) return {};  // an error shows in read()
-  return Status::retry("the job's secret has not come in time");
+  return Status::retry("the job's secret has not arrived in time");
 }
 
 }  // namespace

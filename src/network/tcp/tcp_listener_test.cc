@@ -169,7 +169,7 @@ TEST(TcpListener, GivesUpOnSlowStrangers) {
   }
   try_at(now);
   EXPECT_EQ(job.listener->next_deadline(), now + std::chrono::seconds(5));
-  // Each byte of the dribbling connection comes in time, but the handshake as a whole has a
+  // Each byte of the dribbling connection arrives in time, but the handshake as a whole has a
   // deadline.
   ASSERT_EQ(::send(dribbling.get(), "\x01", 1, MSG_NOSIGNAL), 1);
   try_at(now + std::chrono::seconds(4));

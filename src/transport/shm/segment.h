@@ -53,9 +53,9 @@ class Segment {
   // not appear there. Other threads may use the memory meanwhile. The descriptor must be open.
   // Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Allocates each huge page that lies entirely in this range; its bytes must be untouched. This
-  // takes a seventh of the time that small pages would take. If the kernel has no huge pages, it
-  // only allocates one small page in place of each.
+  // Allocates each huge page that lies entirely in this range; its bytes must be untouched.
+  // Allocating small pages would take seven times as long. If the kernel has no huge pages, it only
+  // allocates one small page in place of each.
   void allocate_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:
