@@ -78,7 +78,7 @@ TEST_F(ElasticJobTest, AMemberThatAsksAgainFailsTheFormation) {
   ask(1, 1);
   (void)job_.advance(now_);
   EXPECT_EQ(store_->text_at(key(1, keys::complete(keys::kFirstEpoch))).value(),
-            "worker 1 has left before all ranks had come together in init()");
+            "worker 1 has left before all ranks had joined the job in init()");
 }
 
 TEST_F(ElasticJobTest, ANewWorkerOfASlotHasANewNumberAndItsOwnAnswers) {

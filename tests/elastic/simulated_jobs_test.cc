@@ -1,8 +1,8 @@
 // Elastic jobs over several nodes, simulated from seeds. Workers end and stop; launchers are
 // killed, also that of node 0; the network is cut in many shapes; nodes are slow or frozen; hosts
 // appear, vanish, come back at once, change their slots, and are replaced. The rules are checked
-// after every step, and in the end everybody must come together. A failure prints its seed and what
-// has happened.
+// after every step, and in the end all workers must form one group. A failure prints its seed and
+// what has happened.
 //
 // FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the first
 // one.
@@ -34,7 +34,7 @@ bool run_random_job(unsigned seed, SimulatedCounts& counts, bool tells) {
   job.recover(kStepsMax);
   job.run(600);
   job.recover(kStepsMax);
-  EXPECT_TRUE(job.is_over() || job.everybody_runs()) << "they do not come together";
+  EXPECT_TRUE(job.is_over() || job.everybody_runs()) << "they do not form one group";
   counts.add(job.counts());
   return job.everybody_runs();
 }
@@ -108,7 +108,7 @@ struct TwoFaults {
       if (inject(job, second)) recovery = job.recover(kStepsMax);
     }
     EXPECT_TRUE(recovery < 0 || job.is_over() || job.everybody_runs())
-        << "they do not come together";
+        << "they do not form one group";
     counts.add(job.counts());
     return recovery;
   }
