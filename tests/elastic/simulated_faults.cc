@@ -208,10 +208,27 @@ void SimulatedJob::run(int steps) {
     for (bool more = one_in(pause); more; more = one_in(4)) inject(any_fault());
     if (has(kind_, Fault::kFirstLost) && one_in(is_taking_over() ? 60 : 400))
       inject(Fault::kFirstLost);
+    for (; !coming_.empty() && coming_.begin()->first <= now_; coming_.erase(coming_.begin()))
+      inject(coming_.begin()->second);
+    const int epochs = counts_.epochs;
     step();
+    if (counts_.epochs > epochs && one_in(15)) faults_at_new_group();
   }
   starts_may_fail_ = false;
+  coming_.clear();
   broken_hosts_.clear();
+}
+
+// The launcher of node 0 is lost when only some have heard of a new group. Then other faults come.
+void SimulatedJob::faults_at_new_group() {
+  if (!has(kind_, Fault::kFirstLost)) return;
+  TimePoint at = now_;
+  for (const Fault fault :
+       {Fault::kFirstLost, one_in(2) ? Fault::kAllButOneKilled : any_fault(), Fault::kFirstLost}) {
+    at += std::chrono::milliseconds(between(0, one_in(2) ? 300 : 5000));
+    coming_.emplace(at, fault);
+    if (one_in(2)) return;
+  }
 }
 
 // Returns one that this kind of job has. If its hosts change, they often do.

@@ -213,6 +213,7 @@ class SimulatedJob {
   bool has_changed_list(Fault fault, std::vector<HostEntry>& hosts);
   HostEntry new_host(int slots);
   Fault any_fault();
+  void faults_at_new_group();
 
   std::mt19937 random_;
   Kind kind_;
@@ -226,6 +227,7 @@ class SimulatedJob {
   int hosts_ = 0;  // how many names were used
   bool starts_may_fail_ = false;
   std::set<std::string> broken_hosts_{};
+  std::multimap<TimePoint, Fault> coming_{};
 
   Membership::Options options_;
   std::vector<int> roll_;  // how many workers each node has, as node 0 knows
