@@ -7,6 +7,9 @@
 namespace farandole {
 namespace {
 
+// A slice is forwarded in parts of at least this size, apart from the last one.
+constexpr std::int64_t kForwardBytesMin = 64 * 1024;
+
 NoteSizes note_sizes(const HostParts& hosts, int root_host, std::int64_t bytes) {
   NoteSizes sizes = {.payloads = std::vector<std::int64_t>(hosts.members.size(), 0)};
   if (bytes <= note_data_bytes_max(hosts.hosts()))
@@ -82,8 +85,8 @@ void HostsBroadcast::begin(std::int64_t window) {
   if (is_on_root_host()) take_local(window);
   if (!lane_.exist()) return;
   for_each_part([&](int host) {
-    if (is_on_root_host()) return send(host, host, window, root_);
     const StreamRange range = slice(host, window);
+    if (is_on_root_host()) return send(host, range, host, window, root_);
     lane_.receive(host == hosts().host ? root_host_ : host,
                   notes_.entry_barrier().own_staging() + offset(host, window, range.begin),
                   range.bytes());
@@ -94,9 +97,9 @@ void HostsBroadcast::begin(std::int64_t window) {
     if (host != root_host_) arrived(window).received[static_cast<std::size_t>(host)] = 0;
 }
 
-// Sends our slice of the chunk of a host's part, out of the staging memory of a member.
-void HostsBroadcast::send(int to, int host_of_part, std::int64_t window, int from_member) {
-  const StreamRange range = slice(host_of_part, window);
+// Sends a range of the chunk of a host's part, out of the staging memory of a member.
+void HostsBroadcast::send(int to, StreamRange range, int host_of_part, std::int64_t window,
+                          int from_member) {
   lane_.send(to, staging(from_member) + offset(host_of_part, window, range.begin), range.bytes());
 }
 
@@ -109,13 +112,20 @@ void HostsBroadcast::take_local(std::int64_t window) const {
 
 bool HostsBroadcast::drive() {
   if (is_on_root_host() || !lane_.exist()) return false;
-  if (forwarded_ == begun_ || !lane_.have_received(arrived(forwarded_))) return false;
+  if (forwarded_ == begun_) return false;
+  const StreamRange own = slice(hosts().host, forwarded_);
+  const std::int64_t missing = lane_.bytes_missing(arrived(forwarded_), root_host_);
+  const StreamRange ready = {own.begin + forwarded_bytes_, std::max(own.begin, own.end - missing)};
+  if (missing > 0 && ready.bytes() < kForwardBytesMin) return false;
   for_each_part([&](int host) {
     if (host != hosts().host)
-      send(host, hosts().host, forwarded_, notes_.entry_barrier().group().member);
+      send(host, ready, hosts().host, forwarded_, notes_.entry_barrier().group().member);
   });
+  forwarded_bytes_ += ready.bytes();
+  if (missing > 0) return true;
   complete(forwarded_).sent = lane_.mark().sent;
   ++forwarded_;
+  forwarded_bytes_ = 0;
   return true;
 }
 

@@ -5,7 +5,9 @@
 //
 // In a window, the root stages a chunk of each part. Lane k of the root's host sends slice k of
 // each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
-// its part from the memory into which it received the slice.
+// its part from the memory into which it received the slice, while the rest of it still comes. If
+// it waited for the whole slice, two windows on the wire would not be enough to keep all links
+// busy.
 //
 // Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and a one-way
 // latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
@@ -76,7 +78,7 @@ class HostsBroadcast final : public StepBetweenHosts {
       if (host != root_host_) visit(host);
   }
   void copy_out(StreamRange range, const std::byte* from) const;
-  void send(int to, int host_of_part, std::int64_t window, int from_member);
+  void send(int to, StreamRange range, int host_of_part, std::int64_t window, int from_member);
   void take_local(std::int64_t window) const;
 
   // The positions in the streams of our lane when the slice that we forward has arrived, and when
@@ -95,8 +97,9 @@ class HostsBroadcast final : public StepBetweenHosts {
   HostWindows windows_;
   WindowLayout layout_;
   LaneStreams lane_;
-  std::int64_t begun_ = 0;      // windows whose data we have begun to send or receive
-  std::int64_t forwarded_ = 0;  // windows of which we have begun to forward our slice
+  std::int64_t begun_ = 0;            // windows whose data we have begun to send or receive
+  std::int64_t forwarded_ = 0;        // windows of which we have begun to forward our whole slice
+  std::int64_t forwarded_bytes_ = 0;  // of our slice of the next window
   std::array<LaneStreams::Mark, 2> arrived_;
   std::array<LaneStreams::Mark, 2> complete_;
 };

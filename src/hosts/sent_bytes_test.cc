@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <random>
 
 #include "hosts/hosts_in_test.h"
+#include "hosts/streams.h"
 
 namespace farandole {
 namespace {
@@ -75,6 +77,26 @@ TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
   call.root = 6;
   EXPECT_EQ(bytes_sent(parts, call),
             (std::vector<std::uint64_t>{4 * 320'000, 4 * 320'000, 4 * 480'000, 4 * 320'000}));
+}
+
+// Otherwise, the links of the hosts would often idle while a slice comes.
+TEST(HostsBroadcast, a_slice_is_forwarded_while_the_rest_of_it_comes) {
+  const HostMembers parts = {{0}, {1}, {2}};
+  const std::int64_t bytes = 2 * WindowLayout::kChunkBytesMax;
+  CallInTest call = call_of(parts, Operation::kBroadcast, bytes / 4);
+  call.root = 0;
+  HostsInTest cluster(parts, {.bytes_at_once = 100'000});
+  const std::vector<PreparedCall> calls{PreparedCall(call)};
+  HostsRun run(cluster, calls);
+  std::mt19937 random(1);
+  while (cluster.network().bytes_sent(1) == 0 && !run.is_over()) {
+    for (int member = 0; member < 3; ++member) run.advance_member(member);
+    cluster.network().move(random);
+  }
+  const std::uint64_t received = cluster.network().lane(1, 0)->bytes_received(0);
+  EXPECT_GE(received, cluster.network().bytes_sent(1));
+  EXPECT_LT(received, static_cast<std::uint64_t>(bytes) / 4);
+  EXPECT_GT(cluster.network().bytes_sent(1), 0U);
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ bool LaneStreams::have_sent(const Mark& mark) const {
   return true;
 }
 
+std::int64_t LaneStreams::bytes_missing(const Mark& mark, int host) const {
+  const std::uint64_t wanted = mark.received[static_cast<std::size_t>(host)];
+  return static_cast<std::int64_t>(wanted - std::min(wanted, lane_->bytes_received(host)));
+}
+
 bool LaneStreams::have_received(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.received.size(); ++host)
     if (mark.received[host] > 0 &&

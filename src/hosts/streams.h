@@ -153,6 +153,8 @@ class LaneStreams {
   const Mark& mark() const { return passed_; }
   bool have_sent(const Mark& mark) const;
   bool have_received(const Mark& mark) const;
+  // How many bytes of the stream from a host have not come before this position.
+  std::int64_t bytes_missing(const Mark& mark, int host) const;
 
  private:
   Lane* lane_;
