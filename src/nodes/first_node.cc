@@ -140,7 +140,10 @@ Result<NodeNews> FirstNode::advance(TimePoint now) {
 
 void FirstNode::tell_who_is_expected(TimePoint now, NodeNews& news) {
   if (!options_.replaces || !start_ || (roll_.expects_somebody() && now < expects_until_)) return;
-  roll_.expect_nobody();
+  // The driver must know these, because the next launcher of node 0 would expect them.
+  for (const int node : roll_.expect_nobody())
+    news.changes.push_back(
+        {.node = node, .why = format_text("{} has not found the new node 0", roll_.name(node))});
   news.nobody_is_expected = !std::exchange(told_nobody_is_expected_, true);
 }
 

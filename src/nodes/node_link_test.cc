@@ -521,6 +521,9 @@ TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
   EXPECT_LE(zero.link->deadline(), now() + kReplacementTime);
   skip(kReplacementTime);
   run_until([&] { return zero.is_complete; });
+  ASSERT_EQ(zero.changes.size(), 2U) << "the driver must know that it is lost";
+  EXPECT_EQ(zero.changes[1].node, 2);
+  EXPECT_FALSE(zero.changes[1].is_here);
   run_until([&] {
     late.advance(now() - skipped_);  // its time is not over
     return late.link->outcome().has_value();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nodes/node_layout.h"
@@ -34,8 +35,8 @@ class RollCall {
   Verdict arrive(const Hello& hello, const std::string& from);
   // Whether a node that took part in the job may still join again.
   bool expects_somebody() const { return !expected_.empty(); }
-  // From now on, such nodes are rejected, because the job has gone on without them.
-  void expect_nobody() { expected_.clear(); }
+  // From now on, such nodes are rejected, because the job has gone on without them. Returns them.
+  std::set<int> expect_nobody() { return std::exchange(expected_, {}); }
   // The connection to a node that had joined has ended. Before the start, the node may join again;
   // in an elastic job, it always may, with as many workers as before. An elastic job may also get
   // new nodes, one after the other.

@@ -124,6 +124,7 @@ void SimulatedJob::tell_if_nobody_is_expected() {
   told_nobody_is_expected_ = true;
   counts_.late_nodes += static_cast<int>(expected_.size());
   given_up_ = std::exchange(expected_, {});
+  for (const int number : given_up_) change(number, false);
   NodeNews news;
   news.nobody_is_expected = true;
   first_->take_news(news, now_);
