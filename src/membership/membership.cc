@@ -337,15 +337,17 @@ std::vector<int> Membership::by_rank(std::vector<int> waiting) const {
       moving.push_back(worker);
   }
   const auto fits = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
-  if (epoch_.number > 0 && !fits(ranks[0])) {
-    // If a member moves anyway, it moves there.
-    if (const auto found = std::ranges::find_if(moving, fits); found != moving.end())
-      std::swap(ranks[0], *found);
-    else if (const auto other = std::ranges::find_if(ranks, fits); other != ranks.end())
-      std::swap(ranks[0], *other);
-    std::erase(moving, -1);
-  }
+  const auto take_rank_0_from = [&](std::vector<int>& workers) {
+    const auto found = std::ranges::find_if(workers, fits);
+    if (found != workers.end()) std::swap(ranks[0], *found);
+    return found != workers.end();
+  };
+  // If a member needs another rank anyway, it gets rank 0. A new launcher of node 0 may not know
+  // the ranks of all members; these are in `waiting`.
+  if (epoch_.number > 0 && !fits(ranks[0]))
+    (void)(take_rank_0_from(moving) || take_rank_0_from(ranks) || take_rank_0_from(waiting));
   moving.insert(moving.end(), waiting.begin(), waiting.end());
+  std::erase(moving, -1);
   auto next = moving.begin();
   for (int& worker : ranks)
     if (worker < 0) worker = *next++;

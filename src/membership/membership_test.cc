@@ -438,6 +438,18 @@ TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
   EXPECT_THAT(last_.end, HasSubstr("no worker is left that has the state"));
 }
 
+TEST_F(MembershipTest, AMemberOfAnUnknownGroupGetsRank0) {
+  job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
+  job_->worker_started(2, now_);
+  job_->continue_from({.last = {7, {1, 0}}, .newest = 8}, now_);
+  for (const int worker : {0, 1}) job_->worker_started(worker, now_);
+  for (const int worker : {0, 1}) job_->rank_wanted(worker, 0, 0);
+  job_->rank_wanted(2, 8, 8);
+  decide();
+  ASSERT_EQ(formed().size(), 3U);
+  EXPECT_EQ(formed()[0], 2) << "only this worker has the state";
+}
+
 TEST_F(MembershipTest, WorkersOfAnOlderGroupAreWaitedFor) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
