@@ -243,6 +243,10 @@ class StateDictHandler(StateHandler):
     def restore(self) -> None:
         self.value.load_state_dict(self.saved())
 
+    def sync(self) -> None:
+        state = broadcast_object(self.value.state_dict(), 0, "elastic.state_dict")
+        self.value.load_state_dict(state)
+
 
 class HandledState(ObjectState):
     """Keep values as attributes. Save each value with the handler of its type. If its type has no

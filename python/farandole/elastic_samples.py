@@ -8,7 +8,6 @@ from typing import Any
 
 from farandole import lifecycle
 from farandole.elastic import StateDictHandler
-from farandole.objects import broadcast_object
 
 
 class ElasticSamples:
@@ -78,7 +77,3 @@ class SamplesHandler(StateDictHandler):
     """Handle ElasticSamples: all ranks get the epoch and the count of rank 0."""
 
     value: ElasticSamples
-
-    def sync(self) -> None:
-        state = broadcast_object(self.value.state_dict(), 0, "elastic.sampler")
-        self.value.load_state_dict(state)

@@ -73,6 +73,38 @@ class ElasticChecks:
             assert optimizer.param_groups[0]["lr"] == 0.8
             assert "added" not in optimizer.param_groups[0]
 
+    def check_a_scheduler_in_the_state_keeps_its_optimizer(self) -> None:
+        for distributed in (False, True):
+            state = self.state()
+            base = torch.optim.SGD(state.model.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(base) if distributed else base
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+            state = elastic.TorchState(state.model, optimizer, scheduler=scheduler, batch=0)
+            for _ in range(self.rank):
+                scheduler.step()
+            state.sync()
+            assert state.scheduler is scheduler and scheduler.optimizer is optimizer
+            assert (scheduler.last_epoch, optimizer.param_groups[0]["lr"]) == (0, 1.0)
+            state.scheduler.step()
+            state.commit()
+            state.scheduler.step()
+            assert optimizer.param_groups[0]["lr"] == 0.25
+            state.restore()
+            assert (scheduler.last_epoch, optimizer.param_groups[0]["lr"]) == (1, 0.5)
+            state.scheduler.step()
+            assert optimizer.param_groups[0]["lr"] == 0.25
+
+    def check_values_may_be_none(self) -> None:
+        state = elastic.TorchState(best=None, epoch=None)
+        state.sync()
+        state.best = state.epoch = 99
+        state.restore()
+        assert state.best is None and state.epoch is None
+        state.best = self.rank
+        state.commit()
+        state.sync()
+        assert state.best == 0
+
     def check_a_wrong_call_is_not_repeated(self) -> None:
         calls: list[int] = []
 

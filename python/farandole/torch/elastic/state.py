@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -42,6 +42,15 @@ class SamplerStateHandler(SamplesHandler):
         super().__init__(sampler)
 
 
+@runtime_checkable
+class _HasStateDict(Protocol):
+    """For example, a learning rate scheduler or a GradScaler. A copy of it would use a copy of the
+    optimizer."""
+
+    def state_dict(self) -> Any: ...
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
 _registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
@@ -64,9 +73,10 @@ class TorchState(HandledState):
     """Keep the state of a training: `TorchState(model, optimizer, sampler=sampler, epoch=0,
     batch=0)`.
 
-    Each argument becomes an attribute. Models, optimizers and samplers are saved by their
-    state_dict(), restored in place, and sent as tensors. Other values are saved as copies, and sent
-    as pickled objects.
+    Each argument becomes an attribute. Models, optimizers, samplers, and all other objects with
+    state_dict() and load_state_dict(), such as learning rate schedulers, are saved by their
+    state_dict(), and restored in place. The tensors of models and optimizers are sent as tensors.
+    Other values are saved as copies, and sent as pickled objects.
     """
 
     def __init__(
@@ -75,5 +85,6 @@ class TorchState(HandledState):
         optimizer: torch.optim.Optimizer | None = None,
         **kwargs: Any,
     ) -> None:
-        values = {"model": model, "optimizer": optimizer, **kwargs}
-        super().__init__(_registry, {k: v for k, v in values.items() if v is not None})
+        given = {"model": model, "optimizer": optimizer}
+        trained = {name: value for name, value in given.items() if value is not None}
+        super().__init__([*_registry, (_HasStateDict, StateDictHandler)], trained | kwargs)
