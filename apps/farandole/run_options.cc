@@ -73,7 +73,7 @@ An elastic job goes on when a worker fails:
   farandole run -n 4 --min-workers 2 python train.py
 The other workers keep their processes: their next call ends with an error, which elastic.run()
 catches, and they form a group without that worker. A new worker joins them at a later commit.
-Hosts may come and go; the first one must stay:
+Hosts may come and go:
   farandole run -n 4 --min-workers 2 --host-discovery-script ./hosts.sh python train.py
 
 If the job is not elastic and a worker fails, the others have 2 s to end with an error of their own.

@@ -553,6 +553,8 @@ void Driver::look_for_hosts() {
   for (const int node : changes.leave) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
     process.start_again.reset();
+    // A second SIGTERM would end its workers at once.
+    if (process.told_to_leave) continue;
     const char leave = SIGTERM;
     process.told_to_leave = process.is_leaving = true;
     if (process.state == HostProcess::State::kOrdered) {
@@ -636,8 +638,12 @@ void Driver::start_failed(std::size_t index, const std::string& why, int exit_co
     if (roster_) roster_->launcher_ended(static_cast<int>(index));
     return start_again_later(index);
   }
-  output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   process.has_failed = true;
+  if (index > 0 && plan_.elastic && job_has_begun_) {  // the job ends without this host
+    process.remote.close_input();
+    return process.remote.signal(SIGTERM);
+  }
+  output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
   if (process.state == HostProcess::State::kWaiting) process.state = HostProcess::State::kEnded;
   process.remote.close_input();

@@ -365,8 +365,8 @@ std::string Membership::reason_to_end(TimePoint now) const {
   }
   if ((!has_members() || state_is_lost()) && !finishing_)
     return somebody_had_state_ ? "no worker is left that has the state of the training"
-                               : "no worker is left that has the state of the training; only "
-                                 "programs that use hvd.elastic have one";
+                               : "no worker is left that has the state of the training; a "
+                                 "program without hvd.elastic has none";
   if (short_since_ && now >= *short_since_ + options_.shortage_max)
     return format_text("fewer than {} workers could be found within {} s", options_.workers_min,
                        options_.shortage_max.count());

@@ -159,7 +159,7 @@ Status FirstNode::accept(TimePoint now, NodeNews& news) {
       FARANDOLE_TRY(events_.add(connection->descriptor(), id, false));
       guests_.emplace(id, Guest{.channel = NodeChannel(std::move(connection)),
                                 .leave_by = now + kHelloTime,
-                                .heartbeat = Heartbeat(now)});
+                                .silence = Silence(now)});
     }
   }
   return {};
@@ -171,7 +171,7 @@ Status FirstNode::serve_guests(TimePoint now, NodeNews& news) {
     Guest& one = current->second;
     const std::vector<NodeMessage> messages = one.channel.advance();
     for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(one, message, now, news));
-    check_heartbeat(current->first, one, !messages.empty(), now);
+    check_silence(one, !messages.empty(), now);
     if (one.hello && one.node < 0 && !one.rejected) FARANDOLE_TRY(greet(one, now, news));
     FARANDOLE_TRY(remove_if_gone(current, now, news));
   }
@@ -227,12 +227,11 @@ Status FirstNode::greet(Guest& guest, TimePoint now, NodeNews& news) {
 
 // A node that has ended waits for the others. Its launcher may wait for what its workers have left
 // behind before it says so, but not as long as it may be silent.
-void FirstNode::check_heartbeat(std::uint64_t id, Guest& guest, bool has_heard, TimePoint now) {
-  if (!has_heartbeat(guest)) return;
-  guest.heartbeat.looked(has_heard, now);
-  if (guest.heartbeat.is_due(now)) send(id, guest, Alive());
-  if (!guest.heartbeat.is_silent() || !guest.channel.status().ok()) return;
-  guest.channel.fail(silence_error());
+void FirstNode::check_silence(Guest& guest, bool has_heard, TimePoint now) {
+  if (!may_not_be_silent(guest)) return;
+  guest.silence.looked(has_heard, now);
+  if (!guest.silence.is_too_long() || !guest.channel.status().ok()) return;
+  guest.channel.fail(Silence::error());
 }
 
 // A new node, or one that was lost, takes part in the elastic job.
@@ -419,7 +418,7 @@ TimePoint FirstNode::deadline() const {
   for (const auto& [id, guest] : guests_)
     if (guest.node < 0) next = std::min(next, guest.leave_by);
   for (const auto& [id, guest] : guests_)
-    if (has_heartbeat(guest)) next = std::min(next, guest.heartbeat.deadline());
+    if (may_not_be_silent(guest)) next = std::min(next, guest.silence.next_look());
   return std::min(next, listener_->next_deadline());
 }
 

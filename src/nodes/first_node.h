@@ -49,7 +49,7 @@ class FirstNode final : public NodeLink {
     std::optional<Hello> hello{};  // who it is
     bool rejected = false;
     bool waits_to_send = false;
-    Heartbeat heartbeat;  // begins when it is accepted
+    Silence silence;  // begins when it is accepted
   };
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
@@ -65,10 +65,10 @@ class FirstNode final : public NodeLink {
   void welcome(Guest& guest, NodeNews& news);
   void reject(Guest& guest, const std::string& why, TimePoint now);
   Status update_interest(std::uint64_t id, Guest& guest);
-  bool has_heartbeat(const Guest& guest) const {
+  bool may_not_be_silent(const Guest& guest) const {
     return options_.is_elastic && start_ && guest.node >= 0 && !roll_.has_ended(guest.node);
   }
-  void check_heartbeat(std::uint64_t id, Guest& guest, bool has_heard, TimePoint now);
+  void check_silence(Guest& guest, bool has_heard, TimePoint now);
   void send(std::uint64_t id, Guest& guest, const NodeMessage& message);
   Status remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
                         NodeNews& news);

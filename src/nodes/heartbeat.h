@@ -1,9 +1,8 @@
-// Heartbeat: how launchers of an elastic job notice that another one has stopped, although its host
-// still answers, for example because somebody has frozen a container. Each tells the other one
-// regularly that it is alive. It is a pure state machine.
+// How node 0 of an elastic job notices that another launcher has stopped, although its host still
+// answers, for example because somebody has frozen a container. The launcher tells node 0 regularly
+// that it runs (Heartbeat), and node 0 listens (Silence). Both are pure state machines.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 
 #include "base/format.h"
@@ -12,41 +11,49 @@
 
 namespace farandole {
 
-// One end of a connection.
 class Heartbeat {
  public:
   static constexpr auto kPause = std::chrono::seconds(2);  // between two messages
-  // A launcher that has said nothing for so long is lost.
-  static constexpr auto kSilenceMax = std::chrono::seconds(10);
 
-  explicit Heartbeat(TimePoint now) : heard_(now), looked_(now), next_(now + kPause) {}
+  explicit Heartbeat(TimePoint now) : next_(now + kPause) {}
 
-  // Call it at each look for messages, after all that have come were read.
-  void looked(bool has_heard, TimePoint now) {
-    // We have been stopped ourselves, and with us perhaps the other one.
-    if (has_heard || now > looked_ + 2 * kPause) heard_ = now;
-    looked_ = now;
-  }
-  bool is_silent() const { return looked_ >= heard_ + kSilenceMax; }
-  // Whether to tell the other one now that we are alive. Returns true once for each time.
+  // Whether to tell node 0 now. Returns true once for each time.
   bool is_due(TimePoint now) {
     if (now < next_) return false;
     next_ = now + kPause;
     return true;
   }
-  TimePoint deadline() const { return std::min(next_, heard_ + kSilenceMax); }
+  TimePoint next() const { return next_; }
+
+ private:
+  TimePoint next_;
+};
+
+class Silence {
+ public:
+  // A launcher that has said nothing for so long is lost.
+  static constexpr auto kMax = std::chrono::seconds(10);
+
+  explicit Silence(TimePoint now) : heard_(now), looked_(now) {}
+
+  // Call it at each look for messages, after all that have arrived were read.
+  void looked(bool has_heard, TimePoint now) {
+    // We have been stopped ourselves, and with us perhaps the other launcher.
+    if (has_heard || now > looked_ + 2 * Heartbeat::kPause) heard_ = now;
+    looked_ = now;
+  }
+  bool is_too_long() const { return looked_ >= heard_ + kMax; }
+  // When to look again, even if no message arrives. Looks must not be rarer than the messages.
+  TimePoint next_look() const { return looked_ + Heartbeat::kPause; }
+  static Status error() {
+    return Status::rebuild_group(
+        format_text("it has said nothing for {} s, although its host answers; it may be stopped",
+                    std::chrono::seconds(kMax).count()));
+  }
 
  private:
   TimePoint heard_;
   TimePoint looked_;
-  TimePoint next_;
 };
-
-// The error of a connection whose other end is silent.
-inline Status silence_error() {
-  return Status::rebuild_group(
-      format_text("it has said nothing for {} s, although its host answers; it may be stopped",
-                  std::chrono::seconds(Heartbeat::kSilenceMax).count()));
-}
 
 }  // namespace farandole

@@ -575,16 +575,15 @@ TEST_F(NodeLinksWithDriver, ANodeThatSaysNothingIsLost) {
   EXPECT_FALSE(zero.link->is_connected(2));
 }
 
-TEST_F(NodeLinksWithDriver, ANodeZeroThatSaysNothingIsLost) {
+TEST_F(NodeLinksWithDriver, ANodeZeroMaySayNothing) {
   begin();
   Launcher& zero = launchers_.front();
   Launcher& last = launchers_.back();
-  pass_time(std::chrono::seconds(12), &zero);
-  EXPECT_FALSE(last.link->is_connected(0));
-  EXPECT_FALSE(last.link->outcome().has_value()) << "another launcher may take its place";
-  pass_time(kNode0ReturnTime, &zero);
-  EXPECT_TRUE(last.link->has_lost_node_0());
-  EXPECT_THAT(last.failures, ElementsAre(HasSubstr("said nothing for 10 s")));
+  pass_time(std::chrono::seconds(30), &zero);
+  EXPECT_TRUE(last.link->is_connected(0)) << "the workers need it only to change the group";
+  pass_time(std::chrono::seconds(5), nullptr);
+  EXPECT_TRUE(zero.changes.empty());
+  EXPECT_TRUE(last.link->is_connected(0));
 }
 
 TEST_F(NodeLinks, ASecondNodeZeroCannotListen) {

@@ -204,7 +204,7 @@ struct NodeState {
   friend bool operator==(const NodeState&, const NodeState&) = default;
 };
 
-// Both ways: the sender's launcher runs. See Heartbeat.
+// → 0: the sender's launcher runs. See heartbeat.h.
 struct Alive {
   friend bool operator==(const Alive&, const Alive&) = default;
 };

@@ -171,19 +171,12 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
 Status OtherNode::receive(TimePoint now, NodeNews& news) {
   const std::vector<NodeMessage> messages = channel_->advance();
   for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(message, news));
-  check_heartbeat(!messages.empty(), now);
+  if (has_heartbeat() && heartbeat_.is_due(now)) tell(Alive());
   if (!channel_->status().ok()) {
     handle_loss(now, news);
     return {};
   }
   return update_interest();
-}
-
-void OtherNode::check_heartbeat(bool has_heard, TimePoint now) {
-  if (!has_heartbeat()) return;
-  heartbeat_.looked(has_heard, now);
-  if (heartbeat_.is_due(now)) tell(Alive());
-  if (heartbeat_.is_silent() && channel_->status().ok()) channel_->fail(silence_error());
 }
 
 Status OtherNode::handle(const NodeMessage& message, NodeNews& news) {
@@ -293,7 +286,7 @@ TimePoint OtherNode::deadline() const {
   if (returns_until_ && channel_ == nullptr)
     return std::min(*returns_until_, dialer_ != nullptr ? dialer_->next_deadline() : next_dial_);
   if (has_heartbeat())
-    return std::min(heartbeat_.deadline(), returns_until_.value_or(TimePoint::max()));
+    return std::min(heartbeat_.next(), returns_until_.value_or(TimePoint::max()));
   if (start_) return returns_until_.value_or(TimePoint::max());
   if (channel_ != nullptr) return start_deadline_ + kLastWordTime;
   const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;

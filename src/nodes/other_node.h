@@ -51,7 +51,6 @@ class OtherNode final : public NodeLink {
   bool has_heartbeat() const {
     return options_.is_elastic && channel_ != nullptr && start_ && !outcome_;
   }
-  void check_heartbeat(bool has_heard, TimePoint now);
   Status timeout_error() const;
 
   const TlsContext& context_;

@@ -88,6 +88,7 @@ void RemoteProcess::signal(int number) const {
 }
 
 Status RemoteProcess::send_secret(const JobSecret& secret) const {
+  if (!input_.valid()) return {};
   const Status sent = secret.write_to(input_.get());
   pollfd entry{input_.get(), POLLOUT, 0};
   const bool nobody_reads = ::poll(&entry, 1, 0) == 1 && (entry.revents & POLLERR) != 0;

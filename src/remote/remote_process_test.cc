@@ -195,6 +195,15 @@ TEST_F(RemoteProcessTest, TheSecretAndTheOrdersArriveInTheInput) {
   EXPECT_THAT(ssh_.arguments(), Not(HasSubstr("xxx")));
 }
 
+TEST_F(RemoteProcessTest, AfterTheEndOfTheInputNothingIsSent) {
+  start("owl", "test -z \"$(cat)\"");
+  process_->close_input();
+  EXPECT_EQ(process_->send_secret(*JobSecret::generate()), Status());
+  EXPECT_EQ(process_->send("order"), Status());
+  serve();
+  EXPECT_EQ(process_->end().value().code, 0);
+}
+
 TEST_F(RemoteProcessTest, WhatNobodyReadsIsDropped) {
   start("owl", "exec <&-; echo hello, version 1; sleep 0.1");
   serve_until([this] { return process_->has_greeted(); });

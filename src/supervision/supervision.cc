@@ -133,10 +133,10 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
       if (signal == SIGPIPE)
         actions.notices.push_back("nobody reads the output any more; ending the job");
       else
-        actions.notices.push_back(signal_name(signal) + " passed on to " + living_ranks() +
-                                  "; workers that are left after " +
-                                  std::to_string(grace_.count()) +
-                                  " s are killed; a second signal kills at once");
+        actions.notices.push_back(
+            signal_name(signal) + " passed on to " +
+            (living_count_ > 0 ? living_ranks() : "all hosts") + "; workers that are left after " +
+            std::to_string(grace_.count()) + " s are killed; a second signal kills at once");
       actions.forward_signal = signal == SIGPIPE ? SIGTERM : signal;
       return actions;
     }
@@ -376,7 +376,11 @@ std::string Supervision::others_text(int excluded) const {
 }
 
 std::optional<Failure> Supervision::failure() const {
-  if (unsurvived_) return unsurvived_;
+  if (unsurvived_) {
+    Failure failure = *unsurvived_;
+    failure.others = others_text(failure.rank - first_rank_);
+    return failure;
+  }
   if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);

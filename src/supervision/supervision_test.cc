@@ -515,6 +515,7 @@ TEST_F(SupervisionOfAnElasticJob, ASignalEndsAJobWithoutWorkers) {
   for (const int rank : {0, 1, 2}) end(rank, exited(1));
   EXPECT_FALSE(job_.finished());
   signal(SIGTERM);
+  EXPECT_THAT(actions_.notices.front(), HasSubstr("SIGTERM passed on to all hosts;"));
   EXPECT_TRUE(job_.finished());
 }
 
@@ -551,6 +552,7 @@ TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsRememberedWhenItsW
   end(1, exited(5));
   job_.worker_started(1, 800);
   for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 0") << "as they have ended";
   EXPECT_EQ(job_.exit_code(), 5);
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.failure()->pid, 711);

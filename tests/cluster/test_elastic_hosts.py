@@ -181,16 +181,25 @@ class Listed:
     """The hosts that a job may use, as its discovery command finds them."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.stop = folder / "hosts", folder / "stop"
+        self.path, self.stop, self.count = folder / "hosts", folder / "stop", folder / "count"
 
     def set(self, *hosts: str) -> None:
         # The command never sees half of the list.
         (new := self.path.with_suffix(".new")).write_text("".join(f"{host}\n" for host in hosts))
         new.rename(self.path)
 
+    def set_and_wait(self, *hosts: str) -> None:
+        """Wait until the driver has surely used the list."""
+        self.set(*hosts)
+        before = self.count.read_text().count(".")
+        deadline = time.monotonic() + HANG_SECONDS / 2
+        while self.count.read_text().count(".") < before + 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
     def flags(self, most: int) -> list[str]:
-        flags = ["--max-workers", str(most), "--host-discovery-script", f"cat {self.path}"]
-        return [*FLAGS, *flags]
+        command = f"cat {self.path}; printf . >> {self.count}"
+        return [*FLAGS, "--max-workers", str(most), "--host-discovery-script", command]
 
     def environment(self) -> dict[str, str]:
         return {"HOLD_UNTIL": str(self.stop)}
@@ -218,6 +227,25 @@ def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed
     for text in ("node 2 takes part", "node 3 takes part", "node 2 has left", "is listed again"):
         assert text in job.errors, job.errors
     assert "killed" not in job.errors
+
+
+def test_a_host_that_must_leave_twice_stays_as_long_as_it_is_needed(
+    ssh_hosts: SshHosts, listed: Listed
+) -> None:
+    listed.set("host0:1", "host1:1")
+    flags = [*listed.flags(2), "--min-workers", "2"]
+    with ssh_hosts.start(*flags, *WORKER, environment=listed.environment()) as job:
+        read_start(job, 2)
+        listed.set_and_wait("host0:1")  # the job needs two workers
+        listed.set_and_wait("host0:1", "host1:1")
+        listed.set_and_wait("host0:1")
+        worker_of(ssh_hosts, 1, 1)  # it still runs
+        listed.set("host0:1", "host2:1")
+        read_errors_until(job, "node 2 has left")
+        listed.stop.touch()
+        assert job.end() == 0, job.errors
+        ssh_hosts.wait_for_end_of(job)
+    assert set(pids(job)) == {0, 2}, job.output + job.errors
 
 
 def test_there_are_never_more_workers_than_allowed(ssh_hosts: SshHosts, listed: Listed) -> None:

@@ -229,7 +229,7 @@ void SimulatedJob::notice_losses(int number) {
   const bool is_alive = node.runs && node.is_connected;
   if (first_ && here_.contains(number)) {
     const bool has_come = !is_alive && network_.is_open(number, 0) && node.to_node_0.empty();
-    const bool is_silent = is_frozen(node) && now_ > node.frozen_from + Heartbeat::kSilenceMax;
+    const bool is_silent = is_frozen(node) && now_ > node.frozen_from + Silence::kMax;
     if ((has_come && one_in(5)) || ((is_cut || !is_alive) && one_in(40)) ||
         (is_silent && one_in(5))) {
       node.to_node_0.clear();
