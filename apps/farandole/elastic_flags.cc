@@ -66,9 +66,11 @@ Status ElasticFlags::read_cooldown(Membership::Options& options) const {
         "--cooldown-range is \"{}\"; it must be two numbers of seconds, such as 1,60", *cooldown_));
   FARANDOLE_TRY_ASSIGN(
       const int low, whole_number("--cooldown-range", cooldown_->substr(0, comma), 0, kSecondsMax));
-  FARANDOLE_TRY_ASSIGN(
-      const int high,
-      whole_number("--cooldown-range", cooldown_->substr(comma + 1), low, kSecondsMax));
+  FARANDOLE_TRY_ASSIGN(const int high, whole_number("--cooldown-range",
+                                                    cooldown_->substr(comma + 1), 0, kSecondsMax));
+  if (low > high)
+    return Status::fix_call(format_text(
+        "--cooldown-range is \"{}\"; the first number must not be the higher one", *cooldown_));
   options.cooldown_min = std::chrono::seconds(low);
   options.cooldown_max = std::chrono::seconds(high);
   return {};
@@ -85,6 +87,8 @@ Status ElasticFlags::check_without_discovery() const {
 
 Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
                                               const Membership::Options& elastic) const {
+  if (discovery_->find_first_not_of(" \t\n") == std::string::npos)
+    return Status::fix_call("--host-discovery-script is empty; give a command that lists hosts");
   const int first = workers.value_or(elastic.workers_min);
   if (first < elastic.workers_min || first > elastic.workers_max)
     return Status::fix_call(
@@ -112,7 +116,11 @@ Result<std::optional<Membership::Options>> ElasticFlags::options(
   elastic->workers = workers;
   elastic->workers_max = kWorkersMax;
   FARANDOLE_TRY_ASSIGN(elastic->workers_min,
-                       whole_number("--min-workers", *workers_min_, 1, workers));
+                       whole_number("--min-workers", *workers_min_, 1, kWorkersMax));
+  if (elastic->workers_min > workers)
+    return Status::fix_call(
+        format_text("--min-workers is {}, but the job starts with {} worker{} (-n)",
+                    elastic->workers_min, workers, workers == 1 ? "" : "s"));
   if (workers_max_) {
     FARANDOLE_TRY_ASSIGN(elastic->workers_max, whole_number("--max-workers", *workers_max_,
                                                             elastic->workers_min, kWorkersMax));

@@ -244,13 +244,14 @@ def test_forming_the_group_again_leaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (("--min-workers", "3"), "--min-workers"),
+        (("--min-workers", "3"), "--min-workers is 3, but the job starts with 2 workers (-n)"),
         (("--min-workers", "0"), "--min-workers"),
         (("--reset-limit", "1"), "--reset-limit is for elastic jobs: also say how many workers"),
         (("--min-workers", "1", "--cooldown-range", "5"), 'is "5"; it must be two numbers'),
-        (("--min-workers", "1", "--cooldown-range", "5,1"), "--cooldown-range"),
+        (("--min-workers", "1", "--cooldown-range", "5,1"), 'is "5,1"; the first number'),
         (("--min-workers", "1", "--tf-config"), "need a fixed number of workers"),
-        (("--min-workers", "3", "-H", "localhost:2"), "a whole number from 1 to 2"),
+        (("--min-workers", "3", "-H", "localhost:2"), "but the job starts with 2 workers (-n)"),
+        (("--min-workers", "1", "--host-discovery-script", ""), "discovery-script is empty"),
         (("--min-workers", "1", "--max-workers", "2"), "--max-workers is for --host-discovery"),
         (("--min-workers", "1", "--slots-per-host", "2"), "--slots-per-host is for --host-discov"),
     ],

@@ -220,7 +220,7 @@ def test_what_the_launcher_says_before_there_are_hosts_is_shown(
 ) -> None:
     with pytest.raises(farandole.FarandoleError, match=r"(?s)no worker .*--elastic-t"):
         farandole.run(int, n=3, min_workers=3, discover_hosts=lambda: [HOSTS[0]], elastic_timeout=1)
-    text = "the hosts have 1 slots so far; the job starts when there are 3"
+    text = "the hosts have 1 slot so far; the job starts when there are 3"
     assert text in capfd.readouterr().err
 
 
