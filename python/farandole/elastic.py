@@ -382,8 +382,8 @@ class Step:
 
         Raises:
             MisuseError: ready() is called inside a step or inside a function of `hvd.elastic.run`,
-            in this thread or in another one. Or a step raised a CallError, or an error that is not
-            a FarandoleError.
+                in this thread or in another one; or a step raised a CallError, or an error that is
+                not a FarandoleError.
             CallError: The ranks are not in the same training.
             FarandoleError: The job cannot be formed again. In a job of fixed size, this is a
                 GroupLostError if a rank is gone.

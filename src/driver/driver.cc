@@ -508,7 +508,8 @@ void Driver::start_again_later(std::size_t index) {
   process.start_again = now() + pause;
   if (process.why_failed.empty())
     process.why_failed = process.had_order ? how_it_ended(process) : process.remote.why_ended();
-  // At the end of a job, the launchers end shortly before that of node 0, so this is not reported.
+  // Node 0 reports the loss of launchers that got their order, except at the end of the job, when
+  // they end before node 0.
   if (!process.had_order)
     output_.notice(format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
                                std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
@@ -639,7 +640,7 @@ void Driver::start_failed(std::size_t index, const std::string& why, int exit_co
     return start_again_later(index);
   }
   process.has_failed = true;
-  if (index > 0 && plan_.elastic && job_has_begun_) {  // the job ends without this host
+  if (index > 0 && plan_.elastic && job_has_begun_) {  // the job ends, or needs it no longer
     process.remote.close_input();
     return process.remote.signal(SIGTERM);
   }

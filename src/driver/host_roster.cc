@@ -58,9 +58,9 @@ int HostRoster::tries_of(const HostEntry& host) const {
   return found == tries_.end() ? 0 : found->second;
 }
 
-// A number whose launcher has ended can be used again if its host is not wanted any more, or has
-// not joined and was tried more often. If a host has ever joined with it, node 0 expects as many
-// slots.
+// A number is free if its launcher has ended, and its host is not wanted any more, or never joined
+// and was tried more often than `host`. Node 0 rejects another count of slots for a number that was
+// ever used, and accepts a new number only when all lower ones were used.
 std::optional<int> HostRoster::number_for(const HostEntry& host) const {
   for (int node = 1; node < nodes(); ++node) {
     const Node& candidate = nodes_[static_cast<std::size_t>(node)];

@@ -97,8 +97,10 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
     job_.membership().slot_closed(slot);
     if (!job_.runs(slot)) continue;
     const std::string how = format_text("worker {} is lost with node {}", slot, change.node);
-    if (job_.membership().is_member(slot)) loss_ = how;
-    if (job_.membership().is_member(slot)) tell_loss(job_.membership().epoch(), slot);
+    if (job_.membership().is_member(slot)) {
+      last_loss_text_ = how;
+      tell_loss(job_.membership().epoch(), slot);
+    }
     job_.worker_ended(slot, false, how, now);
   }
   const bool was_leaving = leaving_.erase(change.node) > 0;
@@ -148,8 +150,8 @@ void FirstElasticNode::take_over(TimePoint now) {
   Membership::Past past{
       .last = {.number = last.epoch, .workers = {last.slots.begin(), last.slots.end()}},
       .state_epoch = last.state_epoch,
-      .newest = known.epoch,
-      .has_one_launcher = known.is_first};
+      .newest_epoch = known.epoch,
+      .lost_launcher_was_first = known.is_first};
   for (int slot = 0; slot < layout_.size(); ++slot) {
     const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
     const bool was_in_last = std::ranges::find(last.numbers, number) != last.numbers.end();
@@ -157,7 +159,7 @@ void FirstElasticNode::take_over(TimePoint now) {
   }
   for (const auto& [slot, epoch] : known.epochs)
     if (epoch < last.epoch) past.members_of_older.push_back(slot);
-  // The nodes of these members were lost meanwhile.
+  // These members, or their nodes, were lost meanwhile.
   for (const int slot : past.last.workers)
     if (std::ranges::find(past.members, slot) == past.members.end()) tell_loss(past.last, slot);
   job_.membership().continue_from(past, now);
@@ -196,14 +198,14 @@ ElasticOrders FirstElasticNode::advance(TimePoint now) {
                        .end = decisions.end};
   if (decisions.epoch) {
     orders.group_formed = true;
-    loss_.clear();
+    last_loss_text_.clear();
     if (decisions.epoch->number > 1)
       orders.notices.push_back("the job goes on with " +
                                workers_text(decisions.epoch->workers.size()));
     tell_group();
   }
-  if (is_over() && !loss_.empty() && orders.end.empty())
-    orders.end = loss_ + ", and no group was formed without it";
+  if (is_over() && !last_loss_text_.empty() && orders.end.empty())
+    orders.end = last_loss_text_ + ", and no group was formed without it";
   for (const int slot : decisions.starts) start(slot, orders, now);
   if (!decisions.late.empty()) {
     std::vector<std::string> names;

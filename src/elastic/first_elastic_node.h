@@ -78,7 +78,7 @@ class FirstElasticNode final : public ElasticNode {
   std::optional<TakeOver> taking_over_;
   std::set<int> leaving_;                  // nodes that are about to leave
   std::optional<MemberLost> lost_member_;  // not returned yet
-  std::string loss_;                       // of a member since the last epoch was formed, in words
+  std::string last_loss_text_;             // of a member since the last epoch was formed, in words
 };
 
 }  // namespace farandole

@@ -109,8 +109,8 @@ Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options
   return Status::rebuild_group("a member of the group is gone, so the group is formed again");
 }
 
-// The launcher knows which members are lost with their host. Those that are only stopped there keep
-// their connections.
+// The launcher says which members are lost with their host. A member that is only stopped keeps its
+// connections, so nothing else would reveal it.
 void watch_members(Engine::Parts& parts) {
   parts.context->watch_members(parts.epoch, [&doorbells = *parts.formation.doorbells](int rank) {
     if (rank < doorbells.size() && !doorbells.has_left(rank)) doorbells.close(rank);

@@ -35,9 +35,9 @@ class LauncherWatch {
   LauncherWatch& operator=(const LauncherWatch&) = delete;
 
   // From now on, the thread "lost" calls `handler` if the launcher says that a member of this epoch
-  // is lost, at once if it has said so already. `handler` gets the member's rank, and must neither
-  // block nor allocate memory. An empty one ends that: no call of the former one is running when
-  // the function returns.
+  // is lost. If the launcher has already said so, this function calls `handler` itself, before it
+  // returns. `handler` gets the member's rank, and must neither block nor allocate memory. An empty
+  // one ends that: no call of the former one is running when the function returns.
   void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
 
   // Why the job must end with the next commit; empty: it goes on. Waits for it until the deadline.

@@ -117,7 +117,7 @@ class ProcessContext {
     std::shared_ptr<Store> kept_store;                       // of an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
-    std::shared_ptr<LauncherWatch> launcher_watch;  // shared with callers of announced_end()
+    std::shared_ptr<LauncherWatch> launcher_watch;  // shared with calls that use it
     std::int64_t state_epoch = 0;
     bool knows_state = false;
     std::optional<ElasticJobName> elastic_job_name;

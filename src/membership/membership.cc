@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-// By the first epoch after the job was continued.
+// How many numbers the first epoch after continue_from() skips.
 constexpr int kNumbersSkipped = 2;
 
 }  // namespace
@@ -44,7 +44,7 @@ void Membership::worker_started(int worker, TimePoint now) {
 void Membership::continue_from(const Past& past, TimePoint now) {
   past_ = past;
   epoch_ = past.last;
-  epoch_.number = std::max(epoch_.number, past.newest);
+  epoch_.number = std::max(epoch_.number, past.newest_epoch);
   state_epoch_ = past.state_epoch;
   somebody_had_state_ = somebody_had_state_ || state_epoch_ > 0;
   resets_ = static_cast<int>(std::max<std::int64_t>(epoch_.number - 1, 0));
@@ -56,23 +56,24 @@ void Membership::continue_from(const Past& past, TimePoint now) {
   }
   // They may still write to the memory of workers of their host.
   for (const int worker : past.members_of_older) slot(worker).is_awaited = slot(worker).runs;
-  use_members_of_last();
+  mark_members_of_last();
   failed_early_ = false;
 }
 
 // Whether the members of the newest group that is known have the newest state, although there was a
-// later group. A launcher forms no group without a member that runs, unless its host leaves. So
-// they are in all later groups of the same launcher, and groups with successive numbers come from
-// the same one. The first group of another launcher, which may lack them, was without effect if one
-// of its members was not sent the state in it.
-bool Membership::members_of_last_count() const {
+// later group. They have it if they were in every later group. This holds for groups of one
+// launcher: it forms none without a running member, unless that member's node leaves. Groups with
+// successive numbers come from one launcher. The first group of the next launcher may lack these
+// members; it changed nothing if a member left it without the state.
+bool Membership::members_of_last_have_newest_state() const {
   const std::int64_t later = epoch_.number - past_->last.number;
-  const bool is_next_of_other = later == kNumbersSkipped + 1 && past_->newest <= past_->last.number;
-  return past_->has_one_launcher || later <= 1 || (is_next_of_other && has_no_steps_);
+  const bool is_next_of_other =
+      later == kNumbersSkipped + 1 && past_->newest_epoch <= past_->last.number;
+  return past_->lost_launcher_was_first || later <= 1 || (is_next_of_other && has_no_steps_);
 }
 
-void Membership::use_members_of_last() {
-  if (!past_ || !members_of_last_count()) return;
+void Membership::mark_members_of_last() {
+  if (!past_ || !members_of_last_have_newest_state()) return;
   const bool is_newest = epoch_.number == past_->last.number;
   for (Slot& slot : slots_)
     if (slot.was_in_last && (is_newest || !slot.is_leaving)) slot.is_member = true;
@@ -90,7 +91,7 @@ void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_e
     }
   }
   if (left == epoch_.number && state_epoch < left) has_no_steps_ = true;
-  use_members_of_last();
+  mark_members_of_last();
   slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
   slot.state_epoch = state_epoch;

@@ -83,12 +83,12 @@ class Membership {
     // Workers that run and were members of an older group, which they may not have left yet. Their
     // node did not know that the others have gone on without it.
     std::vector<int> members_of_older{};
-    std::int64_t state_epoch = 0;  // see state_epoch()
-    std::int64_t newest = 0;       // the newest epoch, if it is a later one
-    bool has_one_launcher = true;  // the lost launcher was the first one
+    std::int64_t state_epoch = 0;         // see state_epoch()
+    std::int64_t newest_epoch = 0;        // the newest epoch, if it is a later one
+    bool lost_launcher_was_first = true;  // the lost launcher was the first one
   };
   // Continues such a job. All workers that run were started by worker_started(). Call it once,
-  // before the first decision. If there was a newer epoch, rank_wanted() tells it. The next epoch
+  // before the first decision. If there was a newer epoch, rank_wanted() reveals it. The next epoch
   // skips two numbers. The group with the first one may have been given to some of its members
   // only. So groups with successive numbers come from the same launcher.
   void continue_from(const Past& past, TimePoint now);
@@ -167,8 +167,8 @@ class Membership {
     return slot.is_member && slot.state_epoch > 0 && slot.state_epoch >= state_epoch_;
   }
   bool may_have_rank_0(int worker) const;
-  bool members_of_last_count() const;
-  void use_members_of_last();
+  bool members_of_last_have_newest_state() const;
+  void mark_members_of_last();
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;
   std::optional<TimePoint> notice_time() const;

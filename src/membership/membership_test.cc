@@ -429,7 +429,7 @@ TEST_F(MembershipTest, AJobContinuesFromTheLastEpoch) {
 TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
   job_.emplace(Membership::Options{.workers = 2, .workers_min = 1});
   for (const int worker : {0, 1}) job_->worker_started(worker, now_);
-  job_->continue_from({.last = {.number = 1, .workers = {0}}, .newest = 2}, now_);
+  job_->continue_from({.last = {.number = 1, .workers = {0}}, .newest_epoch = 2}, now_);
   job_->rank_wanted(1, 0, 0);
   decide();
   EXPECT_THAT(last_.end, IsEmpty());
@@ -441,7 +441,7 @@ TEST_F(MembershipTest, ANewWorkerThatMightHaveBeenAMemberDoesNotBeginAnew) {
 TEST_F(MembershipTest, AMemberOfAnUnknownGroupGetsRank0) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   job_->worker_started(2, now_);
-  job_->continue_from({.last = {7, {1, 0}}, .newest = 8}, now_);
+  job_->continue_from({.last = {7, {1, 0}}, .newest_epoch = 8}, now_);
   for (const int worker : {0, 1}) job_->worker_started(worker, now_);
   for (const int worker : {0, 1}) job_->rank_wanted(worker, 0, 0);
   job_->rank_wanted(2, 8, 8);
@@ -465,7 +465,8 @@ TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
   job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
   for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
   job_->continue_from(
-      {.last = {3, {0, 1}}, .members = {0, 1}, .state_epoch = 3, .has_one_launcher = false}, now_);
+      {.last = {3, {0, 1}}, .members = {0, 1}, .state_epoch = 3, .lost_launcher_was_first = false},
+      now_);
   job_->rank_wanted(0, 3, 3);  // it was not in epoch 5
   job_->rank_wanted(1, 5, 5);
   decide();
@@ -479,15 +480,15 @@ TEST_F(MembershipTest, WorkersTellOfANewerEpoch) {
 // Two workers run that were in group 2, and worker 2, which may have joined in a later one.
 class MembershipAfterLoss : public MembershipTest {
  protected:
-  void continue_from(std::int64_t newest, bool has_one_launcher = true) {
+  void continue_from(std::int64_t newest, bool lost_launcher_was_first = true) {
     job_.emplace(Membership::Options{.workers = 3, .workers_min = 1});
     for (const int worker : {0, 1, 2}) job_->worker_started(worker, now_);
     if (is_leaving_) job_->slot_leaves(0);
     job_->continue_from({.last = {2, {0, 1}},
                          .members = {0, 1},
                          .state_epoch = 1,
-                         .newest = newest,
-                         .has_one_launcher = has_one_launcher},
+                         .newest_epoch = newest,
+                         .lost_launcher_was_first = lost_launcher_was_first},
                         now_);
   }
   // The workers leave these epochs, of which those of group 2 have got the state of epoch 1.

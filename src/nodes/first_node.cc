@@ -225,8 +225,8 @@ Status FirstNode::greet(Guest& guest, TimePoint now, NodeNews& news) {
   return {};
 }
 
-// A node that has ended waits for the others. Its launcher may wait for what its workers have left
-// behind before it says so, but not as long as it may be silent.
+// A node that has ended is not watched: it waits for the others. Before that, its launcher may wait
+// for processes that its workers have left behind, for less than Silence::kMax.
 void FirstNode::check_silence(Guest& guest, bool has_heard, TimePoint now) {
   if (!may_not_be_silent(guest)) return;
   guest.silence.looked(has_heard, now);

@@ -31,7 +31,7 @@ class Heartbeat {
 
 class Silence {
  public:
-  // A launcher that has said nothing for so long is lost.
+  // A launcher that has said nothing for this long is lost.
   static constexpr auto kMax = std::chrono::seconds(10);
 
   explicit Silence(TimePoint now) : heard_(now), looked_(now) {}

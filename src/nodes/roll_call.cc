@@ -109,7 +109,8 @@ std::string RollCall::rejection_of_size(const Hello& hello) const {
 
 RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) {
   const std::string other_version = other_version_of(hello);
-  if (!other_version.empty()) return {other_version, !complete_};
+  const bool has_joined = hello.node < nodes_.size() && at(static_cast<int>(hello.node)).is_here;
+  if (!other_version.empty()) return {other_version, !complete_ && !has_joined};
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
     return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes()),

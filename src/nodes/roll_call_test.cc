@@ -38,6 +38,11 @@ TEST(RollCall, AllNodesHaveTheSameVersion) {
   EXPECT_TRUE(verdict.ends_job);
   other.version = "1.0";
   EXPECT_EQ(roll.arrive(other, "b").rejection, "");
+  RollCall of_three({.nodes = 3, .workers = 1, .host = "fox", .version = "1.0"});
+  other.nodes = 3;
+  EXPECT_EQ(of_three.arrive(other, "b").rejection, "");
+  other.version = "1.1";
+  EXPECT_FALSE(of_three.arrive(other, "c").ends_job) << "this node has already joined";
 }
 
 TEST(RollCall, IsCompleteInAnyOrder) {

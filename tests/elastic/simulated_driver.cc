@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -47,6 +48,7 @@ void SimulatedDriver::take_list(TimePoint now, std::vector<Action>& actions) {
   for (const int node : changes.leave) {
     Process& process = at(node);
     process.start_again.reset();
+    if (process.told_to_leave) continue;
     process.told_to_leave = process.is_leaving = true;
     if (process.runs) actions.push_back({Action::Kind::kLeave, node});
   }
@@ -70,8 +72,7 @@ void SimulatedDriver::joined(int node, TimePoint now) {
 
 void SimulatedDriver::lost(int node, TimePoint now) {
   Process& process = at(node);
-  process.takes_part = false;
-  if (!process.runs) return;
+  if (!std::exchange(process.takes_part, false) || !process.runs) return;
   process.kill_at = now;
   if (process.is_leaving) *process.kill_at += kLeaveTime;
 }

@@ -1,6 +1,6 @@
-// SimulatedDriver: what the driver of a simulated elastic job does with the launchers on its hosts,
-// as src/driver/driver.cc does it, with the real HostRoster. Node 0's launcher is beside the
-// driver.
+// SimulatedDriver: what the driver of a simulated elastic job does with the launchers on its hosts.
+// It uses the real HostRoster; the rest follows src/driver/driver.cc by hand. Node 0's launcher is
+// on the driver's host.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The launchers of all nodes but node 0, and what they notice of each other.
+// The start and the steps of a simulated job, and the launchers of all nodes but node 0.
 #include "simulated_job.h"
 
 #include <gtest/gtest.h>
@@ -315,13 +315,16 @@ void SimulatedJob::advance_driver() {
     }
     Node& node = at(number);
     const bool is_reached = network_.connects(number, 0);
-    tell((kind == ActionKind::kKill ? "the driver kills node " : "the driver lets leave node ") +
-         std::to_string(number));
+    tell(
+        (kind == ActionKind::kKill ? "the driver kills node " : "the driver asks to leave: node ") +
+        std::to_string(number));
     if (kind == ActionKind::kKill || !node.runs) {
       node.is_abandoned = true;
       node.end_to_tell.reset();
       if (!node.runs || (is_reached && !is_frozen(node))) end_launcher(node, true);
       driver_->ended(number, true, now_);
+    } else if (node.is_leaving) {
+      ADD_FAILURE() << "a second SIGTERM ends the workers of node " << number;
     } else if (node.elastic->leave(now_ + seconds(between(5, 30)))) {
       node.is_leaving = true;
     }

@@ -16,9 +16,8 @@ std::string failure_key(std::int64_t epoch) {
 }  // namespace
 
 void SimulatedJob::for_all_processes(const std::function<void(Process&)>& visit) {
-  for (const auto* nodes : {&nodes_})
-    for (const auto& node : *nodes)
-      for (auto& [local_rank, process] : node->processes) visit(process);
+  for (const auto& node : nodes_)
+    for (auto& [local_rank, process] : node->processes) visit(process);
   for (const auto& node : old_launchers_)
     for (auto& [local_rank, process] : node->processes) visit(process);
 }

@@ -90,12 +90,13 @@ def _with_programs(compile_module: Callable[..., Any]) -> Callable[..., Any]:
             number = int(np.frombuffer(digest, np.int64)[0])
             _set_numbers(calls, [number] * len(calls))
         try:
-            if jobs:
+            if jobs:  # the oldest trace decides
                 core.set_job_of_program(number, min(jobs))
             # A callback of Python is not a part of the text.
             if not lifecycle.is_elastic() or "callback" in text:
                 return compile_now()
-            return _kept_or(compile_now, digest + options.SerializeAsString())
+            platform = backend.platform.encode()
+            return _kept_or(compile_now, digest + platform + options.SerializeAsString())
         finally:
             with module.context:
                 _set_numbers(calls, jobs)
