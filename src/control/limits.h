@@ -8,8 +8,7 @@ namespace farandole {
 
 inline constexpr std::size_t kListMax = 1024;  // numbers in a list of a message; calls in a bucket
 inline constexpr std::size_t kHistoryBytesMax = std::size_t{1} << 20;  // Learner::history_bytes()
-inline constexpr std::size_t kDigestsMax =
-    4096;  // of remembered supersteps, and of remembered waits
+inline constexpr std::size_t kDigestsMax = 4096;    // remembered supersteps, and as many waits
 inline constexpr std::size_t kSuccessorsMax = 256;  // fragments that may follow one fragment
 
 }  // namespace farandole
