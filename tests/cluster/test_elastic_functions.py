@@ -27,6 +27,13 @@ from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
 from farandole.jobs.slot_channel import SlotChannel
 
+
+@pytest.fixture(autouse=True)
+def own_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test looks for files that jobs have left in /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 QUICK: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "1"}, "cooldown_range": (0, 0)}
 
 
@@ -152,9 +159,8 @@ def train_with_sizes(folder: str, sizes: list[int]) -> tuple[list[int], int, int
 
 
 def test_a_function_of_the_program_lists_the_hosts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     problems = iter([RuntimeError("the cloud is down"), RuntimeError("the cloud is down"), 7])
 
     def hosts() -> Any:

@@ -301,7 +301,9 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
     generator = random.Random(seed)
 
     def files() -> list[list[str]]:
-        ours = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
+        names = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
+        # Jobs whose hosts a function lists, as in other tests, have such folders.
+        ours = [name for name in names if not name.startswith("farandole-hosts-")]
         return [shared_files(), sorted(os.listdir(tmp_path)), sorted(ours)]
 
     before = files()
