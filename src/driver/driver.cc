@@ -630,19 +630,14 @@ void Driver::first_node_ended() {
 
 void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
   HostProcess& process = processes_[index];
-  if (may_start_again(index)) {
-    process.has_failed = true;
+  process.has_failed = true;
+  if (index > 0 && plan_.elastic && job_has_begun_) {  // the others go on, or the job ends
     process.why_failed = why;
     process.remote.close_input();
     process.remote.signal(SIGTERM);
-    if (process.remote.is_running()) return;
+    if (process.remote.is_running() || !may_start_again(index)) return;
     if (roster_) roster_->launcher_ended(static_cast<int>(index));
     return start_again_later(index);
-  }
-  process.has_failed = true;
-  if (index > 0 && plan_.elastic && job_has_begun_) {  // the job ends, or needs it no longer
-    process.remote.close_input();
-    return process.remote.signal(SIGTERM);
   }
   output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;

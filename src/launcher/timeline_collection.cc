@@ -11,6 +11,7 @@
 #include "base/visible_text.h"
 #include "nodes/roll_call.h"
 #include "rendezvous/keys.h"
+#include "timeline/timeline.h"
 #include "timeline/trace_text.h"
 
 namespace farandole {
@@ -49,9 +50,7 @@ TraceHead trace_head_of_job(const StoreServer& store, TimePoint now) {
   TraceHead head{.job = store.text_at(keys::job_name()).value_or(""), .zero = now};
   if (const auto zero_ns = store.number_at(keys::timeline_zero()))
     head.zero = TimePoint(std::chrono::nanoseconds(*zero_ns));
-  const auto zero_since_1970 =
-      std::chrono::system_clock::now().time_since_epoch() - (now - head.zero);
-  head.epoch_us = zero_since_1970 / std::chrono::microseconds(1);
+  head.epoch_us = microseconds_since_1970(now - head.zero);
   return head;
 }
 

@@ -338,15 +338,13 @@ std::vector<int> Membership::by_rank(std::vector<int> waiting) const {
       moving.push_back(worker);
   }
   const auto fits = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
-  const auto take_rank_0_from = [&](std::vector<int>& workers) {
-    const auto found = std::ranges::find_if(workers, fits);
-    if (found != workers.end()) std::swap(ranks[0], *found);
-    return found != workers.end();
-  };
   // If a member needs another rank anyway, it gets rank 0. A new launcher of node 0 may not know
   // the ranks of all members; these are in `waiting`.
-  if (epoch_.number > 0 && !fits(ranks[0]))
-    (void)(take_rank_0_from(moving) || take_rank_0_from(ranks) || take_rank_0_from(waiting));
+  for (std::vector<int>* workers : {&moving, &ranks, &waiting}) {
+    if (epoch_.number == 0 || fits(ranks[0])) break;
+    const auto found = std::ranges::find_if(*workers, fits);
+    if (found != workers->end()) std::swap(ranks[0], *found);
+  }
   moving.insert(moving.end(), waiting.begin(), waiting.end());
   std::erase(moving, -1);
   auto next = moving.begin();

@@ -416,9 +416,10 @@ TimePoint FirstNode::deadline() const {
   if (listener_ == nullptr) return std::min(next, next_look_up_);
   if (!start_ && told_missing_.empty()) next = std::min(next, tells_from_);
   for (const auto& [id, guest] : guests_)
-    if (guest.node < 0) next = std::min(next, guest.leave_by);
-  for (const auto& [id, guest] : guests_)
-    if (may_not_be_silent(guest)) next = std::min(next, guest.silence.next_look());
+    if (guest.node < 0)
+      next = std::min(next, guest.leave_by);
+    else if (may_not_be_silent(guest))
+      next = std::min(next, guest.silence.next_look());
   return std::min(next, listener_->next_deadline());
 }
 

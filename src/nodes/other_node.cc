@@ -169,8 +169,7 @@ void OtherNode::dial_again(const Status& why, bool turned_away, TimePoint now, N
 }
 
 Status OtherNode::receive(TimePoint now, NodeNews& news) {
-  const std::vector<NodeMessage> messages = channel_->advance();
-  for (const NodeMessage& message : messages) FARANDOLE_TRY(handle(message, news));
+  for (const NodeMessage& message : channel_->advance()) FARANDOLE_TRY(handle(message, news));
   if (has_heartbeat() && heartbeat_.is_due(now)) tell(Alive());
   if (!channel_->status().ok()) {
     handle_loss(now, news);
@@ -285,9 +284,9 @@ Status OtherNode::timeout_error() const {
 TimePoint OtherNode::deadline() const {
   if (returns_until_ && channel_ == nullptr)
     return std::min(*returns_until_, dialer_ != nullptr ? dialer_->next_deadline() : next_dial_);
-  if (has_heartbeat())
-    return std::min(heartbeat_.next(), returns_until_.value_or(TimePoint::max()));
-  if (start_) return returns_until_.value_or(TimePoint::max());
+  if (start_)
+    return std::min(has_heartbeat() ? heartbeat_.next() : TimePoint::max(),
+                    returns_until_.value_or(TimePoint::max()));
   if (channel_ != nullptr) return start_deadline_ + kLastWordTime;
   const TimePoint next = dialer_ != nullptr ? dialer_->next_deadline() : next_dial_;
   return std::min(next, start_deadline_);

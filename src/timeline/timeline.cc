@@ -23,17 +23,17 @@ constexpr std::size_t kBufferBytes = 4 << 20;
 // of this time. A shorter time would wake the writing thread of a busy rank more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
-// `age` is the time that has passed since the zero point of the file.
-std::int64_t microseconds_since_1970(Duration age) {
-  return (std::chrono::system_clock::now().time_since_epoch() - age) / std::chrono::microseconds(1);
-}
-
-}  // namespace
-
+// Returns the path that means the same in every working directory.
 std::string absolute_path(const std::string& path) {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(path, error);
   return error ? path : absolute.string();
+}
+
+}  // namespace
+
+std::int64_t microseconds_since_1970(Duration age) {
+  return (std::chrono::system_clock::now().time_since_epoch() - age) / std::chrono::microseconds(1);
 }
 
 Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)

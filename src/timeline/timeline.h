@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@
 #include "timeline/trace_text.h"
 
 namespace farandole {
+
+// TraceHead::epoch_us of a file whose zero point was `age` ago.
+std::int64_t microseconds_since_1970(Duration age);
 
 class Timeline {
  public:
@@ -118,8 +122,5 @@ class Timeline {
   Guarded<Pending> pending_;
   std::atomic<bool> on_ = false;
 };
-
-// Returns the path that means the same in every working directory.
-std::string absolute_path(const std::string& path);
 
 }  // namespace farandole

@@ -467,7 +467,6 @@ MAY_LOOK_AT_THE_WALL_CLOCK = {
     "line_prefix.h",
     "prober.cc",
     "timeline.cc",
-    "timeline_collection.cc",
 }
 
 
