@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
+from horovod_functions import describe_worker, raise_key_error, train_after_a_loss
 
 import farandole.keras
 import farandole.tensorflow
@@ -191,7 +191,7 @@ def test_in_thread_and_make_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr(threading, "excepthook", shown.append)
     for silent in (True, False):
-        in_thread(_raise_key_error, (), None, True, silent).join()
+        in_thread(raise_key_error, (), None, True, silent).join()
         assert len(shown) == (0 if silent else 1)
     assert secret.make_secret_key() != secret.make_secret_key()
 
@@ -290,42 +290,15 @@ def test_errors_of_a_loader_reach_the_loop() -> None:
     assert seen == [0, 1, 4]
 
 
-def _describe_worker(number: int) -> tuple[int, int, str | None]:
-    horovod.torch.init()
-    return horovod.torch.rank(), number, os.environ.get("HOROVOD_CONTROLLER")
-
-
 def test_run_calls_a_function_on_each_worker() -> None:
     with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
-        results = horovod.run(_describe_worker, args=(7,), num_proc=2, use_mpi=True)
+        results = horovod.run(describe_worker, args=(7,), num_proc=2, use_mpi=True)
     assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
-
-
-def _train_after_a_loss(number_of_hosts: int) -> tuple[int, int]:
-    """Train until worker 1 is lost and all hosts take part."""
-    hvd = horovod.torch
-    hvd.init()
-    state = hvd.elastic.TorchState(batch=0, losses=0)
-
-    @hvd.elastic.run
-    def train(state: Any) -> None:
-        if state.batch > 0:
-            state.losses += 1
-        while state.losses == 0 or hvd.size() != number_of_hosts:
-            hvd.barrier()
-            state.batch += 1
-            if os.environ["FARANDOLE_ELASTIC_WORKER"] == "1":
-                os._exit(5)
-            state.commit()
-            time.sleep(0.01)
-
-    train(state)
-    return hvd.rank(), hvd.size()
 
 
 def test_run_is_elastic_with_horovods_arguments() -> None:
     results = horovod.run(
-        _train_after_a_loss, (2,), num_proc=2, min_np=1, cooldown_range=(1, 2), reset_limit=9
+        train_after_a_loss, (2,), num_proc=2, min_np=1, cooldown_range=(1, 2), reset_limit=9
     )
     assert results == [(0, 2), (1, 2)]
     calls: list[int] = []
@@ -336,7 +309,7 @@ def test_run_is_elastic_with_horovods_arguments() -> None:
         return hosts[:2] if len(calls) == 1 else hosts
 
     results = horovod.run(
-        _train_after_a_loss,
+        train_after_a_loss,
         (4,),
         num_proc=2,
         min_num_proc=1,
@@ -364,7 +337,7 @@ def test_run_names_other_hosts_as_farandole_run_does(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         horovod.run(
-            _describe_worker,
+            describe_worker,
             np=2,
             ssh_port=2222,
             ssh_identity_file="key",
@@ -394,7 +367,7 @@ def test_arguments_without_a_meaning_are_warned_of(
 ) -> None:
     monkeypatch.setattr(farandole, "run", lambda *_, **__: [])
     with pytest.warns(UserWarning, match=f"^{name} has no meaning here: "):
-        horovod.run(_describe_worker, **{name: 1})
+        horovod.run(describe_worker, **{name: 1})
 
 
 def test_workers_do_not_load_the_modules_for_jobs() -> None:
@@ -406,13 +379,9 @@ def test_workers_do_not_load_the_modules_for_jobs() -> None:
     assert done.stdout == "set()\n"
 
 
-def _raise_key_error() -> None:
-    raise KeyError("no such image")
-
-
 def test_a_failing_function_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="no such image") as caught:
-        horovod.run(_raise_key_error, num_proc=2)
+        horovod.run(raise_key_error, num_proc=2)
     assert re.match(
         "Horovod detected that one or more processes exited with non-zero status, thus causing "
         r"the job to be terminated. The first process to do so was:\n"

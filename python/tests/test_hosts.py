@@ -24,6 +24,7 @@ from stranger_traffic import listening_endpoints  # noqa: E402
 WHY_IMPOSSIBLE = why_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 HANG_SECONDS = 300
+LONG = pytest.mark.long
 # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
 WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
 # Makes calls until the job ends.
@@ -134,10 +135,10 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
     [
         ["torch_optimizer:OptimizerChecks"],
         ["jax_training:JaxTrainingChecks"],
-        ["jax_compiled:JaxCompiledChecks"],
+        pytest.param(["jax_compiled:JaxCompiledChecks"], marks=LONG),
         ["tensorflow_training:TensorFlowTrainingChecks"],
-        ["tensorflow_compiled:TensorFlowCompiledChecks"],
-        ["keras_training:KerasTrainingChecks"],
+        pytest.param(["tensorflow_compiled:TensorFlowCompiledChecks"], marks=LONG),
+        pytest.param(["keras_training:KerasTrainingChecks"], marks=LONG),
     ],
     ids=["torch", "jax", "jax_compiled", "tensorflow", "tensorflow_compiled", "keras"],
 )

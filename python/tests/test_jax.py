@@ -17,7 +17,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_conformance_and_training(size: int) -> None:
     suites = ("jax_training:JaxTrainingChecks", "jax_elastic:JaxElasticChecks")
     run_checks(size, "jax_frontend:JaxConformance", *suites)
@@ -28,7 +28,10 @@ def test_models_of_flax_and_equinox(size: int) -> None:
     run_checks(size, "jax_libraries:JaxLibraryChecks")
 
 
-@pytest.mark.parametrize(("size", "one_core"), [(1, ""), (2, ""), (3, "1"), (4, "")])
+@pytest.mark.parametrize(
+    ("size", "one_core"),
+    [(1, ""), (2, ""), (3, "1"), pytest.param(4, "", marks=pytest.mark.long)],
+)
 def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These checks need a job of their own, because each rank starts XLA with other options."""
     monkeypatch.setenv("ONE_CORE", one_core)

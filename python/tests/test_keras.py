@@ -11,6 +11,7 @@ from job import last_error_of, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/keras.md"
 BACKENDS = ("tensorflow", "torch", "jax")
+LONG = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=LONG), 2, pytest.param(3, marks=LONG)])
 def test_training(backend: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
     run_checks(size, "keras_training:KerasTrainingChecks")

@@ -11,13 +11,16 @@ from job import last_error_of, run, run_checks, run_programs_of_page
 PAGE = Path(__file__).parents[2] / "docs/tensorflow.md"
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_conformance_and_training(size: int) -> None:
     suites = ("tensorflow_frontend:TensorFlowConformance",)
     run_checks(size, *suites, "tensorflow_training:TensorFlowTrainingChecks")
 
 
-@pytest.mark.parametrize(("size", "one_thread"), [(1, ""), (2, "1"), (3, ""), (4, "1")])
+@pytest.mark.parametrize(
+    ("size", "one_thread"),
+    [(1, ""), (2, "1"), (3, ""), pytest.param(4, "1", marks=pytest.mark.long)],
+)
 def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These checks need a job of their own: they start TensorFlow with other options."""
     monkeypatch.setenv("ONE_THREAD", one_thread)

@@ -11,7 +11,7 @@ import pytest
 from job import run_checks
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.long)])
 def test_conformance(size: int) -> None:
     run_checks(size, "torch_frontend:TorchConformance")
 

@@ -14,7 +14,7 @@ from job import WORKER, Job, command_of_launcher, run, run_checks, run_command
 SPAWNING = Path(__file__).with_name("spawning_program.py")
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_under_our_launcher(size: int) -> None:
     run_checks(size, "torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks", timeout=300)
 
@@ -42,6 +42,7 @@ def test_under_other_launchers(launcher: str) -> None:
     assert job.text.count("all checks passed") == 2, job.text
 
 
+@pytest.mark.long
 def test_nine_ranks_send_to_each_other() -> None:
     run_checks(9, "torch_distributed:MessageChecks", timeout=300)
 

@@ -414,7 +414,9 @@ class RandomKill:
         return what_is_wrong(self.folder, {0, 1, 2})
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2, 3))]
+)
 def test_a_kill_at_a_random_time(number: int, tmp_path: Path) -> None:
     seed = f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{number}"
     strike = RandomKill(seed, tmp_path)

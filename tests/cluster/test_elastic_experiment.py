@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 PROGRAM = Path(__file__).parents[2] / "bench/frameworks/elastic_experiment.py"
 LITTLE = ("--images", "256", "--test-images", "200", "--epochs", "2", "--seeds", "1")
 
 
+@pytest.mark.long
 def test_the_accuracy_is_compared_after_checks(tmp_path: Path) -> None:
     results, plot = tmp_path / "results", tmp_path / "plot"
     words = [*LITTLE, "--fixed-seeds", "2", "--json", results, "--plot", plot]

@@ -39,6 +39,7 @@ def test_fashion_mnist_alone() -> None:
     check_end(done.stdout, 1)
 
 
+@pytest.mark.long
 def test_fashion_mnist_with_four_workers() -> None:
     job = run(4, sys.executable, EXAMPLE, *ARGUMENTS)
     assert job.code == 0, job.text
@@ -51,8 +52,8 @@ def test_fashion_mnist_with_four_workers() -> None:
         ("jax", ""),
         ("tensorflow", ""),
         ("keras", "tensorflow"),
-        ("keras", "torch"),
-        ("keras", "jax"),
+        pytest.param("keras", "torch", marks=pytest.mark.long),
+        pytest.param("keras", "jax", marks=pytest.mark.long),
     ],
 )
 def test_fashion_mnist_with_other_frameworks(folder: str, backend: str) -> None:
@@ -82,6 +83,7 @@ def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
     assert train("a", 3) == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flag", ["--fp16-allreduce", "--use-adasum"])
 def test_imagenet_with_other_reductions(flag: str, tmp_path: Path) -> None:
     words = ("--images", "64", "--epochs", "1", "--checkpoints", tmp_path, flag)
@@ -90,6 +92,7 @@ def test_imagenet_with_other_reductions(flag: str, tmp_path: Path) -> None:
     assert "epoch 1: loss" in job.text and "bitwise equal" in job.text, job.text
 
 
+@pytest.mark.long  # test_an_elastic_training_survives_the_loss_of_a_worker() is the short one
 def test_an_elastic_training_continues_from_its_last_commit() -> None:
     words = ("--limit", "1000", "--epochs", "2", "--batches-per-commit", "3", "--fail-at", "11")
     job = run(2, sys.executable, EXAMPLES / "elastic_fashion_mnist.py", *words)
