@@ -142,6 +142,14 @@ class Host:
         run_command("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", *limit)
         run_command("tc", "-n", self.switch, "qdisc", "replace", "dev", self.bridge_end, *limit)
 
+    def set_congestion_control(self, name: str) -> None:
+        """Choose how TCP of this host shares the network, such as "reno".
+
+        The kernel allows "reno" and what `net.ipv4.tcp_allowed_congestion_control` lists.
+        """
+        setting = f"net.ipv4.tcp_congestion_control={name}"
+        run_command(*self.command("sysctl", "--quiet", "--write", setting))
+
     def set_mtu(self, mtu: int) -> None:
         """Set the longest packet on both ends of this host's cable."""
         self.ip("link", "set", "eth0", "mtu", str(mtu))
@@ -228,11 +236,14 @@ class Hosts(Sequence[Host]):
     def divide_cores(self) -> None:
         """Give each host cores of its own for the programs that start from now on.
 
-        If there are fewer cores than hosts, some hosts share a core.
+        The cores of a host are neighbours, so that no two hosts get hardware threads of the same
+        core. If there are fewer cores than hosts, some hosts share a core.
         """
-        cores, hosts = sorted(os.sched_getaffinity(0)), self._hosts
+        cores, hosts = sorted(os.sched_getaffinity(0), key=place_of_core), self._hosts
+        each = len(cores) // len(hosts)
         for number, host in enumerate(hosts):
-            host.cores = cores[number :: len(hosts)] or [cores[number % len(cores)]]
+            first = number * each if each else number % len(cores)
+            host.cores = cores[first : first + max(each, 1)]
 
     def remove(self) -> None:
         """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""
@@ -259,6 +270,15 @@ class Hosts(Sequence[Host]):
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self._hosts)
+
+
+def place_of_core(core: int) -> tuple[int, int, int]:
+    """Sort cores by it: so the hardware threads of a core come together."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
+    socket, on_socket = (
+        int((topology / name).read_text()) for name in ("physical_package_id", "core_id")
+    )
+    return socket, on_socket, core
 
 
 def namespaces() -> list[str]:

@@ -31,6 +31,8 @@ from ratios import speedup  # noqa: E402
 from report import aligned, size_text, time_text  # noqa: E402
 
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+SHARE_FROM = 1 << 20  # the share of the limit says nothing about smaller sizes
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # of a rate
 Round = dict[str, dict[str, float]]  # the seconds, by way and then by size
 PORT = 4711
 OPEN_MPI = "Open MPI, "  # the names of its ways begin with this; the setting follows
@@ -42,8 +44,12 @@ HOW_OPEN_MPI_RUNS = (
 )
 
 
-def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> list[Round]:
-    """Run a job on `hosts` hosts with `ranks` ranks on each."""
+def run(
+    hosts: int, rate: str, arguments: argparse.Namespace, *, with_open_mpi: bool
+) -> list[Round]:
+    """Run a job on `hosts` hosts. If each rank has a core of its own, the ranks are bound to cores,
+    except those of Open MPI."""
+    ranks = arguments.ranks
     farandole = str(Path(sys.executable).parent / "farandole")
     with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as made:
         file, secret = Path(folder) / "rounds", Path(folder) / "secret"
@@ -52,14 +58,18 @@ def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> 
         for host in made:
             if rate != "none":
                 host.set_rate(rate)
+            if arguments.congestion_control:
+                host.set_congestion_control(arguments.congestion_control)
         by_setting = open_mpi.commands(made, ranks, Path(folder)) if with_open_mpi else {}
         mpi_commands = {f"{OPEN_MPI}{setting}": words for setting, words in by_setting.items()}
         program = [sys.executable, str(Path(__file__).with_name("between_hosts_worker.py"))]
-        program += [str(file), str(rounds), json.dumps(mpi_commands), *map(str, SIZES)]
+        program += [str(file), str(arguments.rounds), json.dumps(mpi_commands)]
+        program += map(str, arguments.sizes)
+        bind_to = "core" if open_mpi.has_own_cores(made, ranks) else "none"
         commands = []
         for node in range(hosts):
             options = ["--join", made[0].endpoint(PORT), "--nodes", str(hosts), "--node", str(node)]
-            options += ["--secret", str(secret), "-n", str(ranks)]
+            options += ["--secret", str(secret), "-n", str(ranks), "--bind-to", bind_to]
             commands.append([farandole, "run", *options, *program])
         codes = run_on_all(made, commands, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if any(codes):
@@ -67,8 +77,18 @@ def run(hosts: int, ranks: int, rate: str, rounds: int, with_open_mpi: bool) -> 
         return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
-    for size in SIZES:
+def seconds_at_limit(size: int, hosts: int, rate: str) -> float:
+    """Return how long a host with this limit takes at least, if there were no headers.
+
+    Each host must send and receive 2 (h - 1) / h of a tensor's bytes in a job of h hosts.
+    """
+    unit = rate.lstrip("0123456789.")
+    bits_per_second = float(rate.removesuffix(unit)) * UNITS[unit]
+    return 2 * (hosts - 1) / hosts * size * 8 / bits_per_second
+
+
+def summary(rounds: list[Round], hosts: int, rate: str) -> Iterator[dict[str, Any]]:
+    for size in map(int, rounds[0]["ours"]):
         times = {way: [measured[way][str(size)] for measured in rounds] for way in rounds[0]}
         ours = times["ours"]
         row = {
@@ -79,6 +99,9 @@ def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
             "speedup": speedup(ours, times["Gloo"]),
             "of_pump": speedup(ours, times["pump"]),
         }
+        if rate != "none":
+            limit = seconds_at_limit(size, hosts, rate)
+            row["of_limit"] = speedup(ours, [limit] * len(ours))
         if by_way := {way: of for way, of in times.items() if way.startswith(OPEN_MPI)}:
             best = min(by_way, key=lambda way: statistics.median(by_way[way]))
             row["mpi_us"] = statistics.median(by_way[best]) * 1e6
@@ -90,14 +113,17 @@ def summary(rounds: list[Round]) -> Iterator[dict[str, Any]]:
 def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"### {title}"
     yield ""
-    has_mpi = "mpi_us" in rows[0]
+    has_mpi, has_limit = "mpi_us" in rows[0], "of_limit" in rows[0]
     head = ["size", "ours, µs", "Gloo, µs", "speed-up [95 %]", "TCP, µs", "share of TCP [95 %]"]
+    head += ["share of the limit [95 %]"] if has_limit else []
     head += ["Open MPI, µs", "setting", "speed-up [95 %]"] if has_mpi else []
     cells = []
     for row in rows:
         ours, gloo, pump = (time_text(row[f"{way}_us"]) for way in ("ours", "gloo", "pump"))
         ratios = str(row["speedup"]), str(row["of_pump"])
         cells.append([size_text(row["size"]), ours, gloo, ratios[0], pump, ratios[1]])
+        if has_limit:
+            cells[-1].append(str(row["of_limit"]) if row["size"] >= SHARE_FROM else "")
         if has_mpi:
             cells[-1] += [time_text(row["mpi_us"]), row["mpi_setting"], str(row["mpi_speedup"])]
     yield from aligned([head, *cells])
@@ -112,8 +138,8 @@ def measure(arguments: argparse.Namespace) -> int:
         for hosts in arguments.hosts:
             limit = "no limit" if rate == "none" else f"{rate} per host"
             title = f"{hosts} hosts × {arguments.ranks} ranks, {limit}"
-            rounds = run(hosts, arguments.ranks, rate, arguments.rounds, not why_no_mpi)
-            rows = list(summary(rounds))
+            rounds = run(hosts, rate, arguments, with_open_mpi=not why_no_mpi)
+            rows = list(summary(rounds, hosts, rate))
             everything[title] = {"rounds": rounds, "rows": rows}
             print(*lines(title, rows), sep="\n", flush=True)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +157,11 @@ def main() -> int:
     parser.add_argument(
         "--rates", nargs="+", default=["1gbit", "none"], help="of each host, such as 1gbit, or none"
     )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="in bytes")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--congestion-control", help='of TCP, such as "reno"; default: that of this machine'
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/between_hosts.json")
     arguments = parser.parse_args()
     return in_guarded_process(lambda: measure(arguments))

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from hosts import Hosts
@@ -19,9 +20,10 @@ MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 SOURCE = Path(__file__).resolve().parents[1] / "peers/mpi_between_hosts.cc"
 INTERFACE = "eth0"
 TRIAL_SECONDS_MAX = 60
-# mpirun does not know that the ranks of a host may share a core, so it must be told that ranks
-# without work give up their core, and that they are not bound to one.
-SHARED_CORES = ("--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
+# mpirun does not know which cores a host has, so it must be told not to bind the ranks to cores. If
+# ranks share a core, it must also be told that ranks without work give up their core.
+NOT_BOUND = ("--bind-to", "none")
+SHARED_CORES = ("--mca", "mpi_yield_when_idle", "1")
 # The options of mpirun, and where the result goes. HAN, which sums inside each host first, crashes
 # in place in version 4.1 (https://github.com/open-mpi/ompi/pull/11488).
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -48,14 +50,22 @@ def commands(hosts: Hosts, ranks: int, folder: Path) -> dict[str, list[str]]:
     subprocess.run([COMPILER, *options, str(SOURCE), "-o", str(program)], check=True)
     hostfile = folder / "hostfile"
     hostfile.write_text("".join(f"{host.v4} slots={ranks}\n" for host in hosts))
-    start = [MPIRUN, "--allow-run-as-root", "--hostfile", str(hostfile), *SHARED_CORES]
+    start = [MPIRUN, "--allow-run-as-root", "--hostfile", str(hostfile), *NOT_BOUND]
+    start += () if has_own_cores(hosts, ranks) else SHARED_CORES
     start += ["--mca", "plm_rsh_agent", str(write_agent(hosts, folder))]
     start += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
     start += ["--mca", "btl_tcp_if_include", INTERFACE, "--mca", "oob_tcp_if_include", INTERFACE]
+    if not runs_on_all(hosts, ranks, start):
+        return {}
     made = {
         name: [*start, *words, str(program), place] for name, (words, place) in SETTINGS.items()
     }
     return {name: words for name, words in made.items() if works(hosts, name, words)}
+
+
+def has_own_cores(hosts: Hosts, ranks: int) -> bool:
+    """Say whether each of the `ranks` ranks of a host has a core of its own."""
+    return all(len(host.cores) >= ranks for host in hosts)
 
 
 def write_agent(hosts: Hosts, folder: Path) -> Path:
@@ -71,6 +81,24 @@ def write_agent(hosts: Hosts, folder: Path) -> Path:
     )
     agent.chmod(0o700)
     return agent
+
+
+def runs_on_all(hosts: Hosts, ranks: int, start: list[str]) -> bool:
+    """Say whether `start` starts `ranks` programs on each host. If it does not, report it."""
+    trial = hosts[0].command(*start, "hostname")
+    ended = subprocess.run(
+        trial, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS_MAX
+    )
+    if sorted(Counter(ended.stdout.split()).values()) == [ranks] * len(hosts):
+        return True
+    print(
+        f"Open MPI is left out, because it did not start {ranks} programs on each of {len(hosts)} "
+        f"hosts, but on these: {ended.stdout.split()}. {ended.stderr[-1000:]}",
+        f"  $ {shlex.join(trial)}",
+        sep="\n",
+        file=sys.stderr,
+    )
+    return False
 
 
 def works(hosts: Hosts, name: str, words: list[str]) -> bool:
