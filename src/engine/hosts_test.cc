@@ -20,7 +20,7 @@ TEST_P(EngineOnHosts, AddsUpOverAllHosts) {
   const int size = static_cast<int>(GetParam().size());
   run_job(GetParam(), {}, [&](Engine& engine) {
     EXPECT_EQ(engine.topology().size, size);
-    for (const std::size_t count : {1, 100, 5000, 300'000}) {
+    for (const std::size_t count : {1U, 100U, 5000U, 300'000U}) {
       for (int round = 0; round < 5; ++round) {
         std::vector<float> values(count, static_cast<float>(engine.topology().rank + 1));
         ASSERT_EQ(allreduce(engine, values), Status());
@@ -62,7 +62,7 @@ TEST_P(EngineOnHosts, LeavesRightAfterTheLastCall) {
   const int size = static_cast<int>(GetParam().size());
   for (int round = 0; round < 10; ++round) {
     run_job(GetParam(), {}, [&](Engine& engine) {
-      for (const std::size_t count : {1, 200'000}) {
+      for (const std::size_t count : {1U, 200'000U}) {
         std::vector<float> values(count, 1.0F);
         ASSERT_EQ(allreduce(engine, values), Status());
         ASSERT_EQ(values.back(), static_cast<float>(size));
@@ -294,7 +294,7 @@ TEST(EngineWithHierarchicalAdasum, CombinesTheAveragesOfHosts) {
       EngineOptions options = job.options(rank);
       options.hierarchical_adasum = true;
       const auto engine = value_or_abort(job.join(options));
-      for (const std::size_t half : {1, 500'000}) {
+      for (const std::size_t half : {1U, 500'000U}) {
         std::vector<float> values(2 * half, 0.0F);
         const auto middle = values.begin() + static_cast<std::ptrdiff_t>(half);
         if (rank == 2)

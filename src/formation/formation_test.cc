@@ -141,7 +141,7 @@ TEST(Formation, EveryHostHasItsPartOfAGroup) {
       if (one.id == id) return &one;
     return nullptr;
   };
-  for (const std::size_t rank : {0, 1, 3, 4}) {
+  for (const std::size_t rank : {0U, 1U, 3U, 4U}) {
     EXPECT_THAT(group(rank, 1)->ranks, ElementsAre(0, 1, 3, 4));
     EXPECT_THAT(group(rank, 1)->hosts, ElementsAre(0, 1, 1, 0));
     EXPECT_EQ(group(rank, 1)->segment->size(), GroupMemory::bytes_needed(2));
@@ -219,7 +219,7 @@ TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
     if (options.topology.rank == 3) options.groups = {{7}};
   });
   const std::string why = "the group [7] names rank 7, which is not one of this job (0 to 3)";
-  for (const std::size_t rank : {0, 1, 2})
+  for (const std::size_t rank : {0U, 1U, 2U})
     EXPECT_EQ(formed[rank].status(), Status::rebuild_group("rank 3 could not start: " + why));
   EXPECT_EQ(formed[3].status(), Status::fix_call(why));
 }
@@ -244,7 +244,7 @@ TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
     });
   threads.clear();
   EXPECT_EQ(ends[2], Status::stop("no memory"));
-  for (const std::size_t rank : {0, 1, 3})
+  for (const std::size_t rank : {0U, 1U, 3U})
     EXPECT_EQ(ends[rank], Status::rebuild_group("rank 2 could not start: no memory"));
 }
 
@@ -303,7 +303,7 @@ TEST(Formation, ATopologyOfOneRankThatWasNotFoundStopsAll) {
   EXPECT_THAT(formed[1].status().message(),
               HasSubstr("rank 1 was started as local rank 1 of 3 and cross rank 0 of 1, but was "
                         "found to be local rank 1 of 2 and cross rank 0 of 1"));
-  for (const std::size_t rank : {0, 2})
+  for (const std::size_t rank : {0U, 2U})
     EXPECT_THAT(formed[rank].status().message(),
                 HasSubstr("rank 1 could not start: rank 1 was started as"));
 }
