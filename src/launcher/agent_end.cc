@@ -70,6 +70,7 @@ int Agent::finish(int exit_code) {
     return exit_code;
   }
   output_.read_remaining();
+  wait_for_cause(exit_code);
   if (supervision_ && !node_0_reports()) report_result();
   exit_code = exit_code_with_other_nodes(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
@@ -87,8 +88,11 @@ int Agent::finish(int exit_code) {
   return exit_code_after_lost_output(exit_code);
 }
 
-int Agent::exit_code_with_other_nodes(int exit_code) {
-  if (!nodes_ || !nodes_->link().start_message() || leaves_elastic_job()) return exit_code;
+bool Agent::ends_with_other_nodes() const {
+  return nodes_ && nodes_->link().start_message() && !leaves_elastic_job();
+}
+
+CommonEnd::OwnEnd Agent::own_end(int exit_code) const {
   const auto failure = this->failure();
   CommonEnd::OwnEnd own{.exit_code = exit_code,
                         .has_failed_itself = supervision_ && supervision_->has_failed_itself(),
@@ -96,7 +100,24 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
                         .is_elastic = elastic_ != nullptr,
                         .node_0_reports = node_0_reports()};
   if (failure) own.report = failure_box(*failure, {.columns = setup_.options.output.box_columns});
-  return common_end_.exit_code(own, nodes_->link(),
+  return own;
+}
+
+// The workers here may end before the rank of another node that has made them fail. Then the user
+// must see that rank, not these workers.
+void Agent::wait_for_cause(int exit_code) {
+  const auto is_told = [this] {
+    const auto failure = supervision_->own_failure();
+    return !failure || !failure->blamed_rank;
+  };
+  if (!supervision_ || elastic_ || !ends_with_other_nodes() || is_told()) return;
+  common_end_.wait_for_cause(own_end(exit_code), is_told, nodes_->link(),
+                             [this](TimePoint limit) { wait_with_nodes(limit); });
+}
+
+int Agent::exit_code_with_other_nodes(int exit_code) {
+  if (!ends_with_other_nodes()) return exit_code;
+  return common_end_.exit_code(own_end(exit_code), nodes_->link(),
                                [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 

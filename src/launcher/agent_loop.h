@@ -73,6 +73,9 @@ class Agent {
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
   void nodes_changed(const std::vector<NodeChange>& changes);
+  bool ends_with_other_nodes() const;
+  CommonEnd::OwnEnd own_end(int exit_code) const;
+  void wait_for_cause(int exit_code);
   int exit_code_with_other_nodes(int exit_code);
   void wait_with_nodes(TimePoint limit);
   void collect_timelines();

@@ -42,9 +42,22 @@ void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, 
   link.report_failing(*own_failure);
 }
 
+void CommonEnd::tell_own_end(const OwnEnd& own, NodeLink& link) {
+  if (!std::exchange(told_own_end_, true)) link.report_end(own.exit_code, own.report);
+}
+
+void CommonEnd::wait_for_cause(const OwnEnd& own, const std::function<bool()>& is_told,
+                               NodeLink& link, const WaitForNodes& wait) {
+  tell_own_end(own, link);
+  wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTime;
+  while (!is_told() && !link.outcome() && requests_.may_wait() &&
+         std::chrono::steady_clock::now() < *wait_limit_)
+    wait(*wait_limit_);
+}
+
 int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait) {
   int exit_code = own.exit_code;
-  link.report_end(exit_code, own.report);
+  tell_own_end(own, link);
   wait_for_all(exit_code != 0, link, wait);
   if (own.is_elastic && !other_failure_) other_failure_ = first_failed(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
@@ -62,17 +75,16 @@ int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& 
 void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait) {
   const TimePoint start = std::chrono::steady_clock::now();
   bool told = has_failed;
-  std::optional<TimePoint> limit;
   while (!link.outcome() && requests_.may_wait()) {
-    if (!limit && (has_failed || other_failure_))
-      limit = std::chrono::steady_clock::now() + kOtherNodesTime;
-    if (limit && std::chrono::steady_clock::now() >= *limit) break;
+    if (!wait_limit_ && (has_failed || other_failure_))
+      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTime;
+    if (wait_limit_ && std::chrono::steady_clock::now() >= *wait_limit_) break;
     if (!told && std::chrono::steady_clock::now() >= start + kQuietWait) {
       told = true;
       show_.notice("all workers of this node have ended; waiting for those of the other nodes");
     }
-    wait(limit.value_or(told ? std::chrono::steady_clock::now() + kOtherNodesTime
-                             : start + kQuietWait));
+    wait(wait_limit_.value_or(told ? std::chrono::steady_clock::now() + kOtherNodesTime
+                                   : start + kQuietWait));
   }
 }
 

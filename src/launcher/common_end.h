@@ -63,13 +63,19 @@ class CommonEnd {
     bool is_elastic = false;
     bool node_0_reports = false;  // what the user must know
   };
+  // Call it if a rank of another node has made this node fail: tells the other nodes that this node
+  // has ended, and waits until one of them has told the cause, or all have ended. The wait is
+  // bounded.
+  void wait_for_cause(const OwnEnd& own, const std::function<bool()>& is_told, NodeLink& link,
+                      const WaitForNodes& wait);
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
   // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
   // others that exit code: mpirun returns the one that it sees first. If this node has failed, the
-  // wait is bounded.
+  // wait is bounded, together with that of wait_for_cause().
   int exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait);
 
  private:
+  void tell_own_end(const OwnEnd& own, NodeLink& link);
   void wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait);
   std::string why_job_has_failed() const;
   int exit_code_of_first_failure(int exit_code, bool has_failed_itself);
@@ -79,6 +85,8 @@ class CommonEnd {
   std::optional<Failing> other_failure_;
   std::vector<NodeEnd> other_ends_;  // node 0: of the other nodes
   bool told_own_failure_ = false;
+  bool told_own_end_ = false;
+  std::optional<TimePoint> wait_limit_;  // of all waits after a failure
 };
 
 }  // namespace farandole

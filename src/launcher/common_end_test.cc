@@ -89,6 +89,42 @@ TEST_F(CommonEndTest, AFailureThatHasCausedAnotherOneComesFirst) {
   EXPECT_EQ(end.other_failure()->node, 1);
 }
 
+TEST_F(CommonEndTest, AVictimWaitsUntilTheCauseIsTold) {
+  link.how_it_ended.reset();
+  const auto wait_for_cause = [&](const WaitForNodes& wait) {
+    end.wait_for_cause(
+        {.exit_code = 1}, [&] { return end.other_failure().has_value(); }, link,
+        [&](TimePoint limit) {
+          EXPECT_EQ(link.own_exit_code, 1) << "other victims wait, too";
+          ++waits;
+          wait(limit);
+        });
+  };
+  wait_for_cause([this](TimePoint) {
+    if (waits == 2) end.node_failed({.node = 1, .failure = {.why = "the cause", .rank = 1}});
+  });
+  EXPECT_EQ(waits, 2);
+  wait_for_cause([](TimePoint) {});
+  EXPECT_EQ(waits, 2);
+  link.own_exit_code.reset();
+  link.how_it_ended = false;
+  end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"the box of rank 1"}}});
+  EXPECT_EQ(exit_code({.exit_code = 1, .is_first_node = true}, [](TimePoint) {}), 4);
+  EXPECT_THAT(lines, ElementsAre("the box of rank 1"));
+  EXPECT_FALSE(link.own_exit_code.has_value()) << "the end is told once";
+}
+
+TEST_F(CommonEndTest, AVictimDoesNotWaitForACauseAfterTheEndOfAllNodes) {
+  link.how_it_ended.reset();
+  end.wait_for_cause(
+      {.exit_code = 1}, [] { return false; }, link,
+      [this](TimePoint) {
+        ++waits;
+        link.how_it_ended = false;
+      });
+  EXPECT_EQ(waits, 1);
+}
+
 TEST_F(CommonEndTest, OwnFailuresCount) {
   end.node_failed({.node = 1, .failure = {.why = "", .rank = 1}});
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}}});

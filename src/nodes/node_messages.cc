@@ -29,7 +29,8 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
     visit(message.rank), visit(message.how), visit(message.succeeded);
   else if constexpr (std::is_same_v<Message, Failing>)
     visit(message.node), visit(message.failure.why), visit(message.failure.rank),
-        visit(message.failure.blamed_rank), visit(message.failure.signal);
+        visit(message.failure.blamed_rank), visit(message.failure.signal),
+        visit(message.failure.first_rank), visit(message.failure.ranks);
   else if constexpr (std::is_same_v<Message, Ended>)
     visit(message.exit_code), visit(message.report);
   else if constexpr (std::is_same_v<Message, Over>)

@@ -71,8 +71,16 @@ struct NodeFailure {
   std::optional<std::uint32_t> rank{};         // the first of its ranks that failed or left
   std::optional<std::uint32_t> blamed_rank{};  // the rank of another node that made it fail
   std::uint32_t signal = 0;                    // the signal that has asked it to end; 0: none
-  // Whether this failure has led to the other one.
-  bool has_caused(const NodeFailure& other) const { return rank && rank == other.blamed_rank; }
+  std::uint32_t first_rank = 0;                // of this node
+  std::uint32_t ranks = 0;                     // how many ranks this node has
+  // Whether this failure has led to the other one. If several ranks of this node have failed, the
+  // other node may blame another one of them.
+  bool has_caused(const NodeFailure& other) const {
+    if (!rank || !other.blamed_rank) return false;
+    const bool blames_this_node =
+        *other.blamed_rank >= first_rank && *other.blamed_rank - first_rank < ranks;
+    return rank == other.blamed_rank || (blames_this_node && !blamed_rank);
+  }
   friend bool operator==(const NodeFailure&, const NodeFailure&) = default;
 };
 

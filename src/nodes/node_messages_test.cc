@@ -16,7 +16,7 @@ std::vector<NodeMessage> all_messages() {
           Start{{0, 1}, 4711, "10.0.0.3", 4712, {8, 9}, {"", "10.0.0.2"}},
           WorkerExit{7, "gone", true},
           Failing{1, {"why", std::nullopt, std::nullopt}},
-          Failing{1, {"why", 3, 0}},
+          Failing{1, {"why", 3, 0, 15, 2, 4}},
           Ended{137, {"one", "two"}},
           Over{3},
           WorkersWanted{},

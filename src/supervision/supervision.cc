@@ -286,7 +286,7 @@ std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
 
 // Whether the worker, which has just failed, is the reason why another node has failed before.
 bool Supervision::has_caused_other_failure(int rank) const {
-  return other_failure_ && worker(rank).our_signal == 0 &&
+  return other_failure_ && may_be_cause(worker(rank)) &&
          other_failure_->blamed_rank == static_cast<std::uint32_t>(first_rank_ + rank) &&
          !blamed_rank_elsewhere(rank);
 }
@@ -402,7 +402,10 @@ std::optional<NodeFailure> Supervision::own_failure() const {
         .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
         .rank = static_cast<std::uint32_t>(first_rank_ +
                                            living_worker_blamed_by(cause).value_or(cause)),
-        .blamed_rank = blamed_rank_elsewhere(cause)};
+        .blamed_rank = blamed_rank_elsewhere(cause),
+        .signal = 0,
+        .first_rank = static_cast<std::uint32_t>(first_rank_),
+        .ranks = static_cast<std::uint32_t>(workers_.size())};
   }
   if (!why_it_ends_.empty()) return NodeFailure{.why = why_it_ends_};
   if (ending_signal_ == 0) return std::nullopt;

@@ -434,6 +434,30 @@ TEST_F(SupervisionOfABlamedNode, AWorkerThatSucceedsOrThatWeEndIsNotTheCause) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
+TEST_F(SupervisionOfABlamedNode, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
+  end(0, exited(1), report_blaming(1));
+  FlightReport left = report_of(MemberState::kLeft, now_);
+  left.groups = {kWorld};
+  wait(Supervision::kOwnErrorTime);
+  end(1, killed(SIGTERM), left);
+  end(2, killed(SIGTERM));
+  ASSERT_TRUE(job_.own_failure().has_value());
+  EXPECT_EQ(job_.own_failure()->rank, 1U);
+  EXPECT_EQ(job_.failure()->rank, 1);
+}
+
+TEST_F(SupervisionTest, AnotherNodeMayBlameAnotherOneOfItsFailedRanks) {
+  end(0, exited(1), report_blaming(4));
+  const NodeFailure victim{.why = "", .rank = 3, .blamed_rank = 9, .first_rank = 3, .ranks = 2};
+  (void)job_.other_node_failed(victim, now_);
+  const NodeFailure elsewhere{.why = "", .rank = 5, .blamed_rank = {}, .first_rank = 5, .ranks = 2};
+  (void)job_.other_node_failed(elsewhere, now_);
+  EXPECT_TRUE(job_.own_failure().has_value());
+  const NodeFailure cause{.why = "", .rank = 3, .blamed_rank = {}, .first_rank = 3, .ranks = 2};
+  (void)job_.other_node_failed(cause, now_);
+  EXPECT_FALSE(job_.own_failure().has_value());
+}
+
 TEST_F(SupervisionTest, ALaterFailureOfAnotherNodeMayBeTheCause) {
   end(0, exited(1), report_blaming(2));
   end(2, exited(1), report_blaming(4));
