@@ -403,7 +403,6 @@ std::optional<NodeFailure> Supervision::own_failure() const {
         .rank = static_cast<std::uint32_t>(first_rank_ +
                                            living_worker_blamed_by(cause).value_or(cause)),
         .blamed_rank = blamed_rank_elsewhere(cause),
-        .signal = 0,
         .first_rank = static_cast<std::uint32_t>(first_rank_),
         .ranks = static_cast<std::uint32_t>(workers_.size())};
   }
