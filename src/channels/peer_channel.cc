@@ -181,8 +181,10 @@ bool PeerChannel::wants_to_send() const {
 }
 
 Result<bool> PeerChannel::advance() {
-  if (!connection_ || is_over_) return false;
+  if (!connection_) return false;
+  // A step may begin after the peer has sent all its data and left.
   const bool took_early = take_early();
+  if (is_over_) return took_early;
   FARANDOLE_TRY_ASSIGN(bool received, receive_some());
   received |= took_early;
   if (is_over_) return received;

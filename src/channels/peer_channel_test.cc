@@ -145,6 +145,27 @@ TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
   EXPECT_EQ(pair.right.bytes_received(0), 1000U);
 }
 
+TEST(PeerChannel, DataOfAPeerThatHasLeftWaitsForItsStepToo) {
+  ChannelPair pair(3);
+  const Bytes data(1000, std::byte{9});
+  Bytes target(1000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  pair.left.say_goodbye("it is done");
+  pair.run();
+  pair.wire->directions[0].ended = true;
+  pair.run();
+  ASSERT_TRUE(pair.right.is_over());
+  pair.right.begin(0, kStep);
+  for (const std::size_t half : {0U, 500U}) {
+    pair.right.receive(0, std::span(target).subspan(half, 500));
+    ASSERT_TRUE(pair.right.advance().value());
+    EXPECT_EQ(pair.right.bytes_received(0), half + 500);
+  }
+  EXPECT_FALSE(pair.right.advance().value());
+  EXPECT_EQ(target, data);
+}
+
 TEST(PeerChannel, AFrameThatNeverBeginsHasNoNumber) {
   ChannelPair pair(4);
   pair.wire->unread_bytes_max = 0;  // nothing can be sent
