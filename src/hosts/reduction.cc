@@ -89,6 +89,7 @@ void HostsReduction::reduce_notes() const {
 }
 
 void HostsReduction::stage(std::int64_t window) {
+  if (is_alone()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange chunk = layout_.chunk(part(host), window);
     const StreamRange ours =
@@ -97,19 +98,25 @@ void HostsReduction::stage(std::int64_t window) {
   }
 }
 
+const std::byte* HostsReduction::host_sum(int host, std::int64_t window, const Block& block,
+                                          StreamRange piece) const {
+  if (sends_input()) return options_.tensor.input + block.input + (piece.begin - block.begin);
+  return own(published_offset(window, host)) + (piece.begin - slice(host, window).begin);
+}
+
+std::byte* HostsReduction::result(int host, std::int64_t window, const Block& block,
+                                  StreamRange piece) const {
+  if (is_alone()) return options_.tensor.output + block.output + (piece.begin - block.begin);
+  return own(result_offset(window, host)) + (piece.begin - slice(host, window).begin);
+}
+
 void HostsReduction::begin(std::int64_t window) {
   if (!lane_.exist()) return;
   const int our_host = hosts().host;
-  const bool is_present = notes_.present(our_host) > 0;
-  for (int host = 0; host < hosts().hosts(); ++host) {
-    if (is_present)
-      host_sum_.reduce_slice(part(host), slice(host, window), published_offset(window, host));
-    if (host == our_host) continue;
-    if (is_present)
-      lane_.send(host, own(published_offset(window, host)), slice(host, window).bytes());
-    if (notes_.present(host) > 0)
+  if (notes_.present(our_host) > 0) contribute(window);
+  for (int host = 0; host < hosts().hosts(); ++host)
+    if (host != our_host && notes_.present(host) > 0)
       lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
-  }
   contributed(window) = complete(window) = lane_.mark();
   begun_ = window + 1;
   if (!options_.is_allreduce) return;
@@ -117,10 +124,30 @@ void HostsReduction::begin(std::int64_t window) {
   if (begun_ == window_count_) receive_results(window);
 }
 
+// Reduces our slice of each chunk over the members of our host, and sends it to the host of that
+// part.
+void HostsReduction::contribute(std::int64_t window) {
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    const StreamRange ours = slice(host, window);
+    if (sends_input()) {
+      if (host == hosts().host) continue;
+      part(host).visit(ours, [&](const Block& block, StreamRange piece) {
+        lane_.send(host, host_sum(host, window, block, piece), piece.bytes());
+      });
+      continue;
+    }
+    host_sum_.reduce_slice(part(host), ours, published_offset(window, host));
+    if (host != hosts().host) lane_.send(host, own(published_offset(window, host)), ours.bytes());
+  }
+}
+
 void HostsReduction::receive_results(std::int64_t window) {
-  for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != hosts().host)
-      lane_.receive(host, own(result_offset(window, host)), slice(host, window).bytes());
+  for (int host = 0; host < hosts().hosts(); ++host) {
+    if (host == hosts().host) continue;
+    part(host).visit(slice(host, window), [&](const Block& block, StreamRange piece) {
+      lane_.receive(host, result(host, window, block, piece), piece.bytes());
+    });
+  }
   complete(window).received = lane_.mark().received;
 }
 
@@ -136,18 +163,21 @@ bool HostsReduction::drive() {
 // Reduces our slice of our host's part over the hosts, and sends it to the other hosts.
 void HostsReduction::combine(std::int64_t window) {
   const int our_host = hosts().host;
-  const std::int64_t bytes = slice(our_host, window).bytes();
-  std::byte* const result = own(result_offset(window, our_host));
-  scratch_->inputs.clear();
-  for (int host = 0; host < hosts().hosts(); ++host)
-    if (notes_.present(host) > 0)
-      scratch_->inputs.push_back(host == our_host ? own(published_offset(window, our_host))
-                                                  : contribution(window, host));
-  reduce_inputs(to_result_, *scratch_, result, bytes);
-  if (!options_.is_allreduce) return;
-  for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != our_host) lane_.send(host, result, bytes);
-  complete(window).sent = lane_.mark().sent;
+  const StreamRange ours = slice(our_host, window);
+  part(our_host).visit(ours, [&](const Block& block, StreamRange piece) {
+    std::byte* const to = result(our_host, window, block, piece);
+    scratch_->inputs.clear();
+    for (int host = 0; host < hosts().hosts(); ++host)
+      if (notes_.present(host) > 0)
+        scratch_->inputs.push_back(host == our_host
+                                       ? host_sum(our_host, window, block, piece)
+                                       : contribution(window, host) + (piece.begin - ours.begin));
+    reduce_inputs(to_result_, *scratch_, to, piece.bytes());
+    if (!options_.is_allreduce) return;
+    for (int host = 0; host < hosts().hosts(); ++host)
+      if (host != our_host) lane_.send(host, to, piece.bytes());
+  });
+  if (options_.is_allreduce) complete(window).sent = lane_.mark().sent;
 }
 
 bool HostsReduction::is_complete(std::int64_t window) {
@@ -156,7 +186,7 @@ bool HostsReduction::is_complete(std::int64_t window) {
 }
 
 void HostsReduction::fetch(std::int64_t window) {
-  if (options_.tensor.joined) return;
+  if (options_.tensor.joined || is_alone()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (!wants(host)) continue;
     for (int lane = 0; lane < hosts().lanes(); ++lane) {

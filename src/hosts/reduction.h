@@ -15,6 +15,11 @@
 // the result. The prescale is applied to the inputs; the postscale and the division of an average
 // are applied to the result. Hosts whose members have all joined send no host sum.
 //
+// A member that is alone on its host, and has not joined, needs no shared memory: it sends from its
+// input and receives the results into its output. Its output may be its input: a host sends the
+// result of a slice only after it has received our contribution to that slice. If there is a
+// prescale, it sends scaled copies of its input.
+//
 // Cost for n bytes on h hosts with p members and L lanes each:
 // - if the notes can carry the host sum: 2 waits and a one-way latency; each host sends (h − 1) n
 //   bytes, local member 0 moves (p + 1) n bytes and each member (h + 1) n bytes;
@@ -22,7 +27,8 @@
 //   or two in an allreduce, with two windows on the wire. Each host sends 2 (h − 1)/h · n bytes in
 //   an allreduce, the lower bound, and half of that in a reduce-scatter. Each member moves
 //   (2 − 2/L) n bytes to stage and 2n to fetch (2/(hp) · n in a reduce-scatter). A member with a
-//   lane also moves (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results.
+//   lane also moves (p + 1)/L · n bytes for the host sums and (h + 1)/(hL) · n for the results. If
+//   p is 1, a member moves (h + 1)/h · n bytes in all, and 2n more if there is a prescale.
 #pragma once
 
 #include <array>
@@ -82,6 +88,8 @@ class HostsReduction final : public StepBetweenHosts {
   const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
   // Whether we get results of this host's part.
   bool wants(int host) const { return options_.is_allreduce || host == hosts().host; }
+  bool is_alone() const { return group().members() == 1 && !options_.tensor.joined; }
+  bool sends_input() const { return is_alone() && options_.tensor.reduction.prescale == 1; }
   StreamRange slice(int host, std::int64_t window) const {
     return layout_.slice(part(host), window, group().member);
   }
@@ -101,6 +109,11 @@ class HostsReduction final : public StepBetweenHosts {
            layout_.chunk(part(host), window).begin;
   }
 
+  // Where a piece of our slice lies: our host sum, and the result.
+  const std::byte* host_sum(int host, std::int64_t window, const Block& block,
+                            StreamRange piece) const;
+  std::byte* result(int host, std::int64_t window, const Block& block, StreamRange piece) const;
+
   // The positions in the streams of our lane when we have the contributions of a window, and when
   // we have sent and received all data of the window. Only for the two windows on the wire.
   LaneStreams::Mark& contributed(std::int64_t window) {
@@ -111,6 +124,7 @@ class HostsReduction final : public StepBetweenHosts {
   }
 
   void reduce_notes() const;
+  void contribute(std::int64_t window);
   void receive_results(std::int64_t window);
   void combine(std::int64_t window);
 
