@@ -115,7 +115,11 @@ def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: st
     return texts
 
 
-@pytest.mark.parametrize("workers", [(2, 2), (3, 1), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param((2, 2), marks=LONG), (3, 1), pytest.param((1, 1, 1, 1), marks=LONG)],
+    ids=str,
+)
 def test_conformance(workers: tuple[int, ...], tmp_path: Path) -> None:
     with Hosts(len(workers)) as hosts:
         worker = [sys.executable, str(HERE / "worker.py"), "numpy_frontend:NumpyConformance"]
@@ -136,7 +140,7 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
         ["torch_optimizer:OptimizerChecks"],
         ["jax_training:JaxTrainingChecks"],
         pytest.param(["jax_compiled:JaxCompiledChecks"], marks=LONG),
-        ["tensorflow_training:TensorFlowTrainingChecks"],
+        pytest.param(["tensorflow_training:TensorFlowTrainingChecks"], marks=LONG),
         pytest.param(["tensorflow_compiled:TensorFlowCompiledChecks"], marks=LONG),
         pytest.param(["keras_training:KerasTrainingChecks"], marks=LONG),
     ],
@@ -156,7 +160,7 @@ def test_torch_distributed(tmp_path: Path) -> None:
     assert sum(text.count("all checks passed") for text in texts) == 4
 
 
-@pytest.mark.parametrize("workers", [(2, 2), (2, 1)], ids=str)
+@pytest.mark.parametrize("workers", [pytest.param((2, 2), marks=LONG), (2, 1)], ids=str)
 def test_torch_groups_that_only_their_members_make(
     workers: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ def test_conformance_and_training(size: int) -> None:
     run_checks(size, "jax_frontend:JaxConformance", *suites)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_models_of_flax_and_equinox(size: int) -> None:
     run_checks(size, "jax_libraries:JaxLibraryChecks")
 

@@ -10,23 +10,25 @@ from pathlib import Path
 import pytest
 from job import run_checks
 
+LONG = pytest.mark.long
 
-@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.long)])
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3, pytest.param(4, marks=LONG)])
 def test_conformance(size: int) -> None:
     run_checks(size, "torch_frontend:TorchConformance")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3])
 def test_optimizer(size: int) -> None:
     run_checks(size, "torch_optimizer:OptimizerChecks")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3])
 def test_backward(size: int) -> None:
     run_checks(size, "torch_backward:BackwardChecks")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=LONG)])
 def test_what_surrounds_the_optimizer(size: int) -> None:
     run_checks(
         size,
@@ -39,7 +41,7 @@ def test_what_surrounds_the_optimizer(size: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=LONG)])
 def test_torch_only_features(size: int) -> None:
     run_checks(
         size,
@@ -50,12 +52,12 @@ def test_torch_only_features(size: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=LONG)])
 def test_training(size: int) -> None:
     run_checks(size, "torch_training:TrainingChecks")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=LONG)])
 def test_join(size: int) -> None:
     run_checks(size, "torch_join:JoinChecks")
 
@@ -72,6 +74,7 @@ def run_if_enough_memory(gib: int, suite: str) -> None:
     run_checks(2, suite, timeout=600)
 
 
+@LONG
 def test_large_tensors() -> None:
     """The job uses about 5 GiB. It runs only if much more is available."""
     run_if_enough_memory(12, "large_tensors:LargeTensors")

@@ -19,7 +19,7 @@ def test_under_our_launcher(size: int) -> None:
     run_checks(size, "torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks", timeout=300)
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_with_torch_compile(size: int) -> None:
     run_checks(size, "torch_compiled:CompiledChecks", timeout=300)
 
