@@ -71,7 +71,7 @@ void HostsBroadcast::copy_out(StreamRange range, const std::byte* from) const {
 }
 
 void HostsBroadcast::stage(std::int64_t window) const {
-  if (!is_root()) return;
+  if (!is_root() || is_alone()) return;
   for_each_part([&](int host) {
     const StreamRange range = chunk(host, window);
     if (range.bytes() > 0)
@@ -86,9 +86,8 @@ void HostsBroadcast::begin(std::int64_t window) {
   if (!lane_.exist()) return;
   for_each_part([&](int host) {
     const StreamRange range = slice(host, window);
-    if (is_on_root_host()) return send(host, range, host, window, root_);
-    lane_.receive(host == hosts().host ? root_host_ : host,
-                  notes_.entry_barrier().own_staging() + offset(host, window, range.begin),
+    if (is_on_root_host()) return lane_.send(host, source(range, host, window), range.bytes());
+    lane_.receive(host == hosts().host ? root_host_ : host, target(range, host, window),
                   range.bytes());
   });
   complete(window) = lane_.mark();
@@ -97,10 +96,17 @@ void HostsBroadcast::begin(std::int64_t window) {
     if (host != root_host_) arrived(window).received[static_cast<std::size_t>(host)] = 0;
 }
 
-// Sends a range of the chunk of a host's part, out of the staging memory of a member.
-void HostsBroadcast::send(int to, StreamRange range, int host_of_part, std::int64_t window,
-                          int from_member) {
-  lane_.send(to, staging(from_member) + offset(host_of_part, window, range.begin), range.bytes());
+// Where the root's host has a range of the chunk of a host's part.
+const std::byte* HostsBroadcast::source(StreamRange range, int host_of_part,
+                                        std::int64_t window) const {
+  if (is_alone()) return options_.input + range.begin;
+  return staging(root_) + offset(host_of_part, window, range.begin);
+}
+
+// Where another host receives it, and from where it forwards its own part.
+std::byte* HostsBroadcast::target(StreamRange range, int host_of_part, std::int64_t window) const {
+  if (is_alone()) return options_.output + range.begin;
+  return notes_.entry_barrier().own_staging() + offset(host_of_part, window, range.begin);
 }
 
 void HostsBroadcast::take_local(std::int64_t window) const {
@@ -119,7 +125,7 @@ bool HostsBroadcast::drive() {
   if (missing > 0 && ready.bytes() < kForwardBytesMin) return false;
   for_each_part([&](int host) {
     if (host != hosts().host)
-      send(host, ready, hosts().host, forwarded_, notes_.entry_barrier().group().member);
+      lane_.send(host, target(ready, hosts().host, forwarded_), ready.bytes());
   });
   forwarded_bytes_ += ready.bytes();
   if (missing > 0) return true;
@@ -136,7 +142,7 @@ bool HostsBroadcast::is_complete(std::int64_t window) {
 }
 
 void HostsBroadcast::fetch(std::int64_t window) const {
-  if (is_on_root_host()) return;
+  if (is_on_root_host() || is_alone()) return;
   for_each_part([&](int host) {
     for (int lane = 0; lane < hosts().lanes(); ++lane) {
       const StreamRange range = layout_.slice(chunk(host, window), lane);

@@ -7,13 +7,14 @@
 // each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
 // its part from the memory into which it received the slice, while the rest of it still comes. If
 // it waited for the whole slice, two windows on the wire would not be enough to keep all links
-// busy.
+// busy. A member that is alone on its host needs no staging memory: the root sends from its input,
+// and another member receives into its output and forwards from there.
 //
 // Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and a one-way
 // latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
 // notes, and then 2 waits and two latencies per window (one if h = 2), with two windows on the
 // wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n bytes. Each member
-// moves 2n bytes.
+// moves 2n bytes, unless it is alone on its host.
 #pragma once
 
 #include <array>
@@ -67,6 +68,7 @@ class HostsBroadcast final : public StepBetweenHosts {
   StreamRange slice(int host, std::int64_t window) const {
     return layout_.slice(chunk(host, window), notes_.entry_barrier().group().member);
   }
+  bool is_alone() const { return notes_.entry_barrier().group().members() == 1; }
   // Where members have the byte at `position` of a chunk, as an offset in their staging memory.
   std::int64_t offset(int host, std::int64_t window, std::int64_t position) const {
     return layout_.chunk_offset(window, part_index(host)) + position - chunk(host, window).begin;
@@ -78,7 +80,8 @@ class HostsBroadcast final : public StepBetweenHosts {
       if (host != root_host_) visit(host);
   }
   void copy_out(StreamRange range, const std::byte* from) const;
-  void send(int to, StreamRange range, int host_of_part, std::int64_t window, int from_member);
+  const std::byte* source(StreamRange range, int host_of_part, std::int64_t window) const;
+  std::byte* target(StreamRange range, int host_of_part, std::int64_t window) const;
   void take_local(std::int64_t window) const;
 
   // The positions in the streams of our lane when the slice that we forward has arrived, and when

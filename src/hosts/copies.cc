@@ -30,6 +30,7 @@ std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byt
 }
 
 void HostCopies::stage(std::int64_t window) const {
+  if (is_alone()) return;
   for (int index = 0; index < static_cast<int>(streams_.outgoing.size()); ++index) {
     const StreamRange chunk = layout_.chunk(outgoing(index), window);
     std::byte* const to =
@@ -49,8 +50,7 @@ void HostCopies::begin(std::int64_t window) {
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
     send(window, host);
-    lane_.receive(host, notes_->entry_barrier().own_staging() + layout_.slice_offset(window, host),
-                  layout_.slice(incoming(host), window, group().member).bytes());
+    receive(window, host);
   }
   complete_[static_cast<std::size_t>(window % 2)] = lane_.mark();
 }
@@ -78,8 +78,23 @@ void HostCopies::send(std::int64_t window, int host) {
   const std::int64_t offset = layout_.chunk_offset(window, index);
   outgoing(index).visit(
       layout_.slice(chunk, group().member), [&](const Block& block, StreamRange part) {
-        lane_.send(host, staging(block.from) + offset + (part.begin - chunk.begin), part.bytes());
+        const std::byte* const from =
+            is_alone() ? input_ + block.input + (part.begin - block.begin)
+                       : staging(block.from) + offset + (part.begin - chunk.begin);
+        lane_.send(host, from, part.bytes());
       });
+}
+
+void HostCopies::receive(std::int64_t window, int host) {
+  const StreamRange slice = layout_.slice(incoming(host), window, group().member);
+  if (is_alone()) {
+    incoming(host).visit(slice, [&](const Block& block, StreamRange part) {
+      lane_.receive(host, output_ + block.output + (part.begin - block.begin), part.bytes());
+    });
+    return;
+  }
+  lane_.receive(host, notes_->entry_barrier().own_staging() + layout_.slice_offset(window, host),
+                slice.bytes());
 }
 
 bool HostCopies::is_complete(std::int64_t window) const {
@@ -88,7 +103,7 @@ bool HostCopies::is_complete(std::int64_t window) const {
 }
 
 void HostCopies::fetch(std::int64_t window) const {
-  if (output_ == nullptr) return;
+  if (output_ == nullptr || is_alone()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
     for (int lane = 0; lane < hosts().lanes(); ++lane) {

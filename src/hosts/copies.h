@@ -6,9 +6,13 @@
 // hosts' chunks into its own staging memory. As soon as data that stays on the host is staged, the
 // members copy it from there. They copy data from other hosts as soon as it is complete.
 //
+// A member that is alone on its host and has an output needs no staging memory: it sends from its
+// input and receives into its output.
+//
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and a one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
-// member moves twice what it contributes, to stage it, and twice what it gets.
+// member moves twice what it contributes, to stage it, and twice what it gets; if it is alone on
+// its host, it moves only what stays there.
 #pragma once
 
 #include <array>
@@ -67,9 +71,11 @@ class HostCopies {
   const HostStream& incoming(int host) const {
     return streams_.incoming[static_cast<std::size_t>(host)];
   }
+  bool is_alone() const { return group().members() == 1 && output_ != nullptr; }
   const std::byte* staging(int member) const { return notes_->entry_barrier().staging(member); }
   void take_local(std::int64_t window) const;
   void send(std::int64_t window, int host);
+  void receive(std::int64_t window, int host);
 
   const HostNotes* notes_;
   WindowLayout layout_;
