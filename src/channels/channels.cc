@@ -171,13 +171,31 @@ Channels::Entry& Channels::entry_of(int rank) {
 
 bool Channels::advance() {
   bool progress = (is_connecting() || is_serving_) && connect(time_now());
+  const bool all = std::exchange(receives_from_all_, false);
+  auto in_turn = entries_.upper_bound(last_in_turn_);
+  if (in_turn == entries_.end()) in_turn = entries_.begin();
+  if (in_turn != entries_.end()) last_in_turn_ = in_turn->first;
   for (auto& [rank, entry] : entries_) {
-    if (entry.failed) continue;
-    const auto moved = entry.channel->advance();
-    if (!moved.ok()) fail(rank, entry, moved.status().message());
-    progress |= !moved.ok() || *moved;
+    const bool receives = all || rank == last_in_turn_ || entry.channel->awaits_frames();
+    progress |= advance_channel(rank, entry,
+                                receives ? PeerChannel::Receive::kYes : PeerChannel::Receive::kNo);
   }
   return progress;
+}
+
+bool Channels::send() {
+  bool progress = false;
+  for (auto& [rank, entry] : entries_)
+    if (entry.channel->wants_to_send())
+      progress |= advance_channel(rank, entry, PeerChannel::Receive::kNo);
+  return progress;
+}
+
+bool Channels::advance_channel(int rank, Entry& entry, PeerChannel::Receive receive) {
+  if (entry.failed) return false;
+  const auto moved = entry.channel->advance(receive);
+  if (!moved.ok()) fail(rank, entry, moved.status().message());
+  return !moved.ok() || *moved;
 }
 
 bool Channels::wants_to_send() const {
@@ -271,6 +289,7 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::arm() {
+  receive_from_all();
   if (is_connecting() || is_serving_) watch_once(listener_->descriptor(), EPOLLIN);
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed) continue;

@@ -84,8 +84,13 @@ class Channels {
   // The same, for messages. The other rank need not know that this rank wants the channel.
   PeerChannel& for_messages(int rank, TimePoint now);
   // Makes connections, sends and receives as far as it can. Returns whether anything has moved.
-  // Never blocks.
+  // Never blocks. To find out that nothing has arrived takes a system call for each channel, so a
+  // call receives only from the channels that await frames and, in turn, from one other channel.
   bool advance();
+  // The next advance() receives from all channels.
+  void receive_from_all() { receives_from_all_ = true; }
+  // Sends as far as it can, but receives nothing. Returns whether anything has moved or failed.
+  bool send();
   // Whether advance() must be called even if this rank waits for nothing: something is to be sent,
   // or a connection is being made.
   bool has_work() const { return is_connecting() || is_serving_ || wants_to_send(); }
@@ -120,6 +125,7 @@ class Channels {
   void dial(int rank, Entry& entry, TimePoint now);
   bool connect(TimePoint now);
   bool accept(TimePoint now);
+  bool advance_channel(int rank, Entry& entry, PeerChannel::Receive receive);
   bool advance_dialer(int rank, Entry& entry, TimePoint now);
   void attach(Entry& entry, std::unique_ptr<Connection> connection);
   void fail(int rank, Entry& entry, std::string text);
@@ -132,6 +138,8 @@ class Channels {
   const Options options_;
   std::map<int, Entry> entries_;  // by rank
   int connecting_ = 0;            // channels without a connection
+  int last_in_turn_ = -1;         // the rank whose channel was the last to receive in turn
+  bool receives_from_all_ = false;
   std::vector<Failure> failures_;
   Descriptor epoll_;  // the sockets, each armed for one event
   Descriptor stop_event_;

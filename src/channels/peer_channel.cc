@@ -92,6 +92,8 @@ void PeerChannel::send_entry(GroupId group, const StepIdentity& step,
   Bytes payload = writer.take();
   payload.insert(payload.end(), note.begin(), note.end());
   queue(FrameType::kEnter, group, step, std::move(payload));
+  entered_group_ = group;
+  entered_step_ = step;
 }
 
 const PeerEntries::Entry* PeerChannel::entry(GroupId group, const StepIdentity& step) const {
@@ -180,13 +182,23 @@ bool PeerChannel::wants_to_send() const {
                              [](const auto& stream) { return !stream.second.to_send.empty(); });
 }
 
-Result<bool> PeerChannel::advance() {
+bool PeerChannel::awaits_frames() const {
+  if (!connection_ || is_over_) return false;
+  if (incoming_ || header_reader_.has_begun() || connection_->has_received()) return true;
+  if (entered_step_.generation != 0 && entry(entered_group_, entered_step_) == nullptr) return true;
+  return std::ranges::any_of(streams_,
+                             [](const auto& stream) { return !stream.second.to_receive.empty(); });
+}
+
+Result<bool> PeerChannel::advance(Receive receive) {
   if (!connection_) return false;
   // A step may begin after the peer has sent all its data and left.
-  const bool took_early = take_early();
-  if (is_over_) return took_early;
-  FARANDOLE_TRY_ASSIGN(bool received, receive_some());
-  received |= took_early;
+  bool received = take_early();
+  if (is_over_) return received;
+  if (receive == Receive::kYes) {
+    FARANDOLE_TRY_ASSIGN(const bool received_now, receive_some());
+    received |= received_now;
+  }
   if (is_over_) return received;
   auto sent = send_some();
   // The peer may close the connection after its goodbye. So this failure is not an error.
@@ -277,7 +289,11 @@ Result<bool> PeerChannel::receive_some() {
     if (!count.ok()) return count.status();
     if (*count == 0 && !(incoming_ && incoming_done_ == incoming_->length)) break;
     moved += *count;
-    if (incoming_ && incoming_done_ == incoming_->length) FARANDOLE_TRY(finish_frame());
+    if (!incoming_ || incoming_done_ < incoming_->length) continue;
+    const bool is_data = incoming_->type == FrameType::kData;
+    FARANDOLE_TRY(finish_frame());
+    // Often no frame follows a short one. To find that out would take a system call.
+    if (!is_data && !connection_->has_received()) break;
   }
   return moved > 0;
 }

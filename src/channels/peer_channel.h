@@ -59,7 +59,14 @@ class PeerChannel {
   // Sends and receives what it can, but at most about 1 MiB. Returns whether it moved anything.
   // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
   // without a goodbye; kStop if a frame is invalid.
-  Result<bool> advance();
+  Result<bool> advance() { return advance(Receive::kYes); }
+  // The same, but the caller chooses whether to receive from the connection. To receive takes a
+  // system call, even if nothing has arrived.
+  enum class Receive : std::uint8_t { kNo, kYes };
+  Result<bool> advance(Receive receive);
+  // Whether the peer will soon send something for which this rank waits: its entry of the step that
+  // we have entered, the data of a step, or the rest of a frame.
+  bool awaits_frames() const;
   bool wants_to_send() const;
   bool wants_to_receive() const { return connection_ && !is_over_; }
 
@@ -167,6 +174,8 @@ class PeerChannel {
   Bytes payload_;                  // of a short frame
   std::size_t incoming_done_ = 0;  // bytes of the payload
   std::uint64_t frames_received_ = 0;
+  GroupId entered_group_ = 0;  // of our last entry
+  StepIdentity entered_step_{.generation = 0};
   bool said_goodbye_ = false;
   std::optional<std::string> peer_goodbye_;
   bool is_over_ = false;

@@ -122,8 +122,8 @@ bool Memberships::advance_all(std::vector<Record*>& finished) {
   bool progress = channels_ != nullptr && advance_channels(finished);
   progress |= mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
-  // Send the frames of the members now, because a long time may pass before the next round.
-  if (channels_ != nullptr && channels_->wants_to_send()) progress |= advance_channels(finished);
+  // Send the frames of the members now, because the other hosts wait for them.
+  if (channels_ != nullptr) progress |= channels_->send();
   return progress;
 }
 

@@ -57,6 +57,10 @@ class Memberships {
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
+  // Call it before the last advance() before a sleep, so that this advance() misses nothing.
+  void receive_from_all() {
+    if (channels_ != nullptr) channels_->receive_from_all();
+  }
   // Prepares for sleep: from now on, anything that comes from other hosts rings this rank's bell.
   // Call it after Doorbells::prepare_sleep() and a last advance().
   void arm() {

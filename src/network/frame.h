@@ -61,6 +61,7 @@ class FrameHeaderReader {
   std::span<std::byte> space() { return std::span(bytes_).subspan(count_); }
   void filled(std::size_t count);
   bool complete() const { return count_ == kFrameHeaderBytes; }
+  bool has_begun() const { return count_ > 0; }  // and is not taken
   // Parses the complete header and begins the next one. Errors: as parse_frame_header().
   Result<FrameHeader> take();
 

@@ -194,14 +194,7 @@ SSL_SESSION* TlsSession::session_of(const Link& link) {
 }
 
 int TlsSession::read_wire(std::span<std::byte> into) {
-  if (arrived_from_ == arrived_count_) {
-    const Status filled = catch_bad_alloc([] { return "cannot receive"; },
-                                          [&] { return receive_from_wire(into.size()); });
-    if (!filled.ok()) {
-      wire_failure_ = filled;
-      return -1;
-    }
-  }
+  if (arrived_from_ == arrived_count_ && !fill(into.size())) return -1;
   const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
   std::copy_n(arrived_.begin() + static_cast<std::ptrdiff_t>(arrived_from_), count, into.begin());
   arrived_from_ += count;
@@ -224,6 +217,13 @@ Status TlsSession::receive_from_wire(std::size_t wanted) {
   FARANDOLE_TRY_ASSIGN(arrived_count_, wire_->try_receive(std::span(arrived_).first(limit)));
   if (progress_ != Progress::kDone) handshake_bytes_ += arrived_count_;
   return {};
+}
+
+bool TlsSession::fill(std::size_t wanted) {
+  const Status filled = catch_bad_alloc([] { return "cannot receive"; },
+                                        [&] { return receive_from_wire(wanted); });
+  if (!filled.ok()) wire_failure_ = filled;
+  return filled.ok();
 }
 
 // Only collects the bytes. So OpenSSL never has to repeat a write, and several records go out in
@@ -399,6 +399,11 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
 Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
   FARANDOLE_TRY(receive_failure_);
+  // If nothing has arrived, it takes less time to find that out here than to ask OpenSSL.
+  if (arrived_from_ == arrived_count_ && ::SSL_has_pending(ssl_) == 0) {
+    if (!fill(kGatheredBytes)) return receive_failure_ = wire_failure_;
+    if (arrived_count_ == 0) return std::size_t{0};
+  }
   std::size_t received = 0;
   may_have_received_ = true;
   while (received < into.size() && receive_failure_.ok()) {

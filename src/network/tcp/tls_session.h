@@ -126,6 +126,7 @@ class TlsSession final : public Connection {
   int read_wire(std::span<std::byte> into);
   int write_wire(std::span<const std::byte> bytes);
   Status receive_from_wire(std::size_t wanted);
+  bool fill(std::size_t wanted);  // receive_from_wire(); false after an error (wire_failure_)
   Status flush();
   Status seal_record(std::span<const std::byte> bytes);
   Result<std::size_t> seal(std::span<const std::byte> bytes);
