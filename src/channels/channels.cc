@@ -94,6 +94,7 @@ void Channels::stop(Duration limit) {
     return !entry.channel->peer_said_goodbye() && has_unacknowledged(*entry.channel->connection());
   };
   while (std::ranges::any_of(entries_ | std::views::values, is_busy) && time_now() < deadline) {
+    receive_from_all();
     if (advance()) continue;
     std::vector<pollfd> sockets;
     for (const auto& [rank, entry] : entries_)

@@ -201,6 +201,7 @@ Result<bool> PeerChannel::advance(Receive receive) {
   }
   if (is_over_) return received;
   auto sent = send_some();
+  if (!sent.ok()) receive_rest();
   // The peer may close the connection after its goodbye. So this failure is not an error.
   if (!sent.ok() && peer_said_goodbye()) {
     is_over_ = true;
@@ -296,6 +297,14 @@ Result<bool> PeerChannel::receive_some() {
     if (!is_data && !connection_->has_received()) break;
   }
   return moved > 0;
+}
+
+// Receives the last frames of a peer to which nothing can be sent any more. They may say why.
+void PeerChannel::receive_rest() {
+  while (!is_over_) {
+    const auto received = receive_some();
+    if (!received.ok() || !*received) return;
+  }
 }
 
 Result<std::size_t> PeerChannel::receive_header() {
@@ -405,8 +414,7 @@ Status PeerChannel::finish_frame() {
     case FrameType::kEnter: {
       const StepIdentity step{frame.generation, frame.step, reader.get<std::uint64_t>()};
       if (!reader.ok()) return Status::stop("an entry of a lane is too short");
-      if (!stream.ended)
-        stream.entries.take(step, Bytes(payload_.begin() + sizeof(step.id), payload_.end()));
+      if (!stream.ended) stream.entries.take(step, std::span(payload_).subspan(sizeof(step.id)));
       return {};
     }
     case FrameType::kGroupEnd: {

@@ -145,6 +145,7 @@ class PeerChannel {
   bool choose_data();
   Result<bool> send_some();
   Result<bool> receive_some();
+  void receive_rest();
   Result<std::size_t> receive_header();
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);

@@ -55,6 +55,67 @@ TEST(PeerChannel, WhatIsSentBeforeTheConnectionWaits) {
   EXPECT_FALSE(left.wants_to_send());
 }
 
+TEST(PeerChannel, AwaitsTheEntryOfTheStepThatItHasEntered) {
+  ChannelPair pair(1);
+  const StepIdentity step{.generation = 1, .sequence = 1, .id = 5};
+  EXPECT_FALSE(pair.left.awaits_frames());
+  pair.left.send_entry(0, step, Bytes(10));
+  EXPECT_TRUE(pair.left.awaits_frames());
+  pair.run();
+  EXPECT_TRUE(pair.left.awaits_frames());
+  EXPECT_FALSE(pair.right.awaits_frames());
+  pair.right.send_entry(0, step, Bytes(10));
+  pair.run();
+  EXPECT_FALSE(pair.left.awaits_frames());
+  EXPECT_FALSE(pair.right.awaits_frames());
+}
+
+TEST(PeerChannel, AwaitsTheDataForWhichThereIsMemory) {
+  ChannelPair pair(1);
+  const StepIdentity step{.generation = 1, .sequence = 1};
+  const Bytes data(1000, std::byte{5});
+  Bytes target(1000);
+  pair.left.begin(0, step);
+  pair.right.begin(0, step);
+  pair.right.receive(0, target);
+  EXPECT_TRUE(pair.right.awaits_frames());
+  pair.left.send(0, data);
+  EXPECT_FALSE(pair.left.awaits_frames());
+  pair.run();
+  EXPECT_EQ(target, data);
+  EXPECT_FALSE(pair.right.awaits_frames());
+}
+
+TEST(PeerChannel, CanSendWithoutReceiving) {
+  constexpr auto kNo = PeerChannel::Receive::kNo;
+  ChannelPair pair(1);
+  pair.left.send_message(0, Bytes(5));
+  pair.right.send_message(0, Bytes(6));
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_EQ(pair.left.advance().status(), Status());
+    ASSERT_EQ(pair.right.advance(kNo).status(), Status());
+  }
+  EXPECT_EQ(pair.left.next_message(0), Bytes(6));
+  EXPECT_EQ(pair.right.next_message(0), std::nullopt);
+  EXPECT_TRUE(pair.right.awaits_frames());  // because bytes have arrived
+  pair.run();
+  EXPECT_EQ(pair.right.next_message(0), Bytes(5));
+}
+
+TEST(PeerChannel, LastFramesAreReceivedIfNothingCanBeSent) {
+  ChannelPair pair(1);
+  pair.wire->always_moves = true;
+  pair.right.send(Death{3, "it was killed"});
+  pair.right.say_goodbye("it has ended");
+  for (int round = 0; round < 100; ++round) ASSERT_EQ(pair.right.advance().status(), Status());
+  pair.right.connection()->close();
+  pair.left.send_message(0, Bytes(5));
+  EXPECT_EQ(pair.left.advance(PeerChannel::Receive::kNo).status(), Status());
+  EXPECT_EQ(pair.left.next_death(), Death(3, "it was killed"));
+  EXPECT_TRUE(pair.left.peer_said_goodbye());
+  EXPECT_TRUE(pair.left.is_over());
+}
+
 TEST(PeerChannel, AnEntryIsKeptUntilTheNextOneOfItsSlot) {
   ChannelPair pair(1);
   const Bytes note(10, std::byte{3});

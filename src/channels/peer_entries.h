@@ -10,7 +10,7 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
+#include <span>
 
 #include "base/bytes.h"
 #include "collective/group.h"
@@ -24,8 +24,12 @@ class PeerEntries {
     Bytes note = {};
   };
 
-  // Keeps an entry that has arrived.
-  void take(const StepIdentity& step, Bytes note) { slot(step.sequence) = {step, std::move(note)}; }
+  // Keeps an entry that has arrived, in the memory of an older one.
+  void take(const StepIdentity& step, std::span<const std::byte> note) {
+    Entry& entry = entries_[step.sequence % entries_.size()];
+    entry.step = step;
+    entry.note.assign(note.begin(), note.end());
+  }
   // Returns the entry of this generation and sequence; null if it has not arrived.
   const Entry* find(std::uint32_t generation, std::uint32_t sequence) const {
     const Entry& entry = entries_[sequence % entries_.size()];
@@ -34,8 +38,6 @@ class PeerEntries {
   }
 
  private:
-  Entry& slot(std::uint32_t sequence) { return entries_[sequence % entries_.size()]; }
-
   std::array<Entry, 2> entries_ = {};
 };
 

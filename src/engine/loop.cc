@@ -75,7 +75,6 @@ bool Loop::holder_must_release(const SharedState::Contents& contents) const {
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());
-  memberships_.receive_from_all();
   const bool progress = advance();
   const bool wanted_is_done = wanted_.count > 0 && unfinished_ == 0;
   bool must_release = false;

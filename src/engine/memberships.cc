@@ -118,11 +118,19 @@ void Memberships::pass_on_death() {
       [&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, death_reason_}); });
 }
 
+// The members and the mailbox come first, because the other hosts wait for what they send. They
+// come again if something has arrived: they must act on it before the end of a group or the failure
+// of a connection, which may have arrived with it, has an effect.
 bool Memberships::advance_all(std::vector<Record*>& finished) {
-  bool progress = channels_ != nullptr && advance_channels(finished);
-  progress |= mailbox_.advance(finished);
+  bool progress = advance_members(finished);
+  if (channels_ == nullptr || !advance_channels(finished)) return progress;
+  advance_members(finished);
+  return true;
+}
+
+bool Memberships::advance_members(std::vector<Record*>& finished) {
+  bool progress = mailbox_.advance(finished);
   for (auto& member : members_) progress |= member->advance(finished);
-  // Send the frames of the members now, because the other hosts wait for them.
   if (channels_ != nullptr) progress |= channels_->send();
   return progress;
 }
@@ -145,6 +153,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
 
 void Memberships::tick(TimePoint now) {
   for (auto& member : members_) member->tick(now);
+  if (channels_ != nullptr) channels_->receive_from_all();
 }
 
 TimePoint Memberships::deadline(TimePoint at_most) const {
@@ -190,6 +199,7 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     if (auto ending = ending_of(*member, ended); ending && !member->ended())
       endings.emplace_back(member.get(), *std::move(ending));
   for (auto& [member, ending] : endings) member->stop_entering();
+  if (channels_ != nullptr) channels_->receive_from_all();
   while (advance_all(finished)) continue;
   end_failed_messages(ended, finished);
   ending_groups_.clear();
@@ -263,8 +273,8 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     for (auto& member : members_)
       may_progress |=
           !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
-    // Call advance_all() after any_member_gone(): a member that is gone has stored all that it ever
-    // will.
+    // A member that is gone stores nothing more. So first ask any_member_gone(), and then advance.
+    if (channels_ != nullptr) channels_->receive_from_all();
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;

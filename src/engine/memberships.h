@@ -53,14 +53,11 @@ class Memberships {
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
   // Sets the time of all groups. advance() does not do this, because reading the clock costs as
-  // much as advance() itself. The caller must call this at deadline() at the latest.
+  // much as advance() itself. The caller must call this at deadline() at the latest, and before the
+  // last advance() before a sleep: the next advance() receives from all channels.
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
-  // Call it before the last advance() before a sleep, so that this advance() misses nothing.
-  void receive_from_all() {
-    if (channels_ != nullptr) channels_->receive_from_all();
-  }
   // Prepares for sleep: from now on, anything that comes from other hosts rings this rank's bell.
   // Call it after Doorbells::prepare_sleep() and a last advance().
   void arm() {
@@ -110,6 +107,7 @@ class Memberships {
   void end_failed_groups(std::vector<Record*>& finished);
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
+  bool advance_members(std::vector<Record*>& finished);
   void end_all(const Status& status, std::vector<Record*>& finished);
   // Calls GroupMember::end().
   bool end(GroupMember& member, const Status& status, std::vector<Record*>& finished);

@@ -29,6 +29,7 @@ struct SimulatedWire {
   std::mt19937_64 random;
   std::size_t piece_bytes_max = 4096;        // of one call
   std::size_t unread_bytes_max = 64 * 1024;  // in one direction
+  bool always_moves = false;                 // each call moves as many bytes as the limits allow
   std::array<Direction, 2> directions;       // from end 0, from end 1
 };
 
@@ -85,7 +86,8 @@ class SimulatedConnection final : public Connection {
   // Returns how many of `bytes` bytes one call moves. In a quarter of the calls, the number is the
   // largest that the limit of a piece allows; otherwise it is random.
   std::size_t piece(std::size_t bytes) {
-    if (wire_->random() % 4 == 0) return std::min(bytes, wire_->piece_bytes_max);
+    if (wire_->random() % 4 == 0 || wire_->always_moves)
+      return std::min(bytes, wire_->piece_bytes_max);
     return wire_->random() % (std::min(bytes, wire_->piece_bytes_max) + 1);
   }
 

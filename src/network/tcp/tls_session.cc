@@ -220,8 +220,8 @@ Status TlsSession::receive_from_wire(std::size_t wanted) {
 }
 
 bool TlsSession::fill(std::size_t wanted) {
-  const Status filled = catch_bad_alloc([] { return "cannot receive"; },
-                                        [&] { return receive_from_wire(wanted); });
+  const Status filled =
+      catch_bad_alloc([] { return "cannot receive"; }, [&] { return receive_from_wire(wanted); });
   if (!filled.ok()) wire_failure_ = filled;
   return filled.ok();
 }
@@ -344,6 +344,7 @@ bool TlsSession::has_unsent() const {
 }
 
 bool TlsSession::has_received() const {
+  if (opened_from_ < opened_count_) return true;
   return may_have_received_ && (arrived_from_ < arrived_count_ || ::SSL_has_pending(ssl_) == 1);
 }
 
@@ -396,20 +397,38 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
   return sealed_of_first + rest;
 }
 
+std::size_t TlsSession::take_opened(std::span<std::byte> into) {
+  const auto count = std::min(into.size(), opened_count_ - opened_from_);
+  std::copy_n(opened_.data() + opened_from_, count, into.begin());
+  opened_from_ += count;
+  return count;
+}
+
 Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
   FARANDOLE_TRY(receive_failure_);
+  std::size_t received = take_opened(into);
+  if (received == into.size()) return received;
   // If nothing has arrived, it takes less time to find that out here than to ask OpenSSL.
   if (arrived_from_ == arrived_count_ && ::SSL_has_pending(ssl_) == 0) {
-    if (!fill(kGatheredBytes)) return receive_failure_ = wire_failure_;
-    if (arrived_count_ == 0) return std::size_t{0};
+    const bool is_filled = fill(kGatheredBytes);
+    if (!is_filled) receive_failure_ = wire_failure_;
+    if (!is_filled && received == 0) return receive_failure_;
+    if (arrived_count_ == 0) return received;
   }
-  std::size_t received = 0;
   may_have_received_ = true;
   while (received < into.size() && receive_failure_.ok()) {
+    const auto rest = into.subspan(received);
+    const bool is_short = rest.size() < opened_.size();
     std::size_t count = 0;
     ::ERR_clear_error();
-    const int done = ::SSL_read_ex(ssl_, into.data() + received, into.size() - received, &count);
+    const int done = is_short ? ::SSL_read_ex(ssl_, opened_.data(), opened_.size(), &count)
+                              : ::SSL_read_ex(ssl_, rest.data(), rest.size(), &count);
+    if (is_short) {
+      opened_from_ = 0;
+      opened_count_ = count;
+      count = take_opened(rest);
+    }
     received += count;
     if (done == 1) continue;
     may_have_received_ = false;
@@ -445,7 +464,7 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
   if (link_.seals_data) return try_receive(into);
   CHECK(progress_ == Progress::kDone, "bytes can be received only after the handshake");
   FARANDOLE_TRY(receive_failure_);
-  if (::SSL_has_pending(ssl_) == 1)
+  if (::SSL_has_pending(ssl_) == 1 || opened_from_ < opened_count_)
     receive_failure_ = Status::rebuild_group(
         format_text("{} ({}) has sealed more than the header of its data; it is broken",
                     name_of(peer_.party), peer_.addresses));

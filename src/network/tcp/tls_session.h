@@ -10,6 +10,7 @@
 // which the dialing end knows that it was accepted.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,6 +128,7 @@ class TlsSession final : public Connection {
   int write_wire(std::span<const std::byte> bytes);
   Status receive_from_wire(std::size_t wanted);
   bool fill(std::size_t wanted);  // receive_from_wire(); false after an error (wire_failure_)
+  std::size_t take_opened(std::span<std::byte> into);
   Status flush();
   Status seal_record(std::span<const std::byte> bytes);
   Result<std::size_t> seal(std::span<const std::byte> bytes);
@@ -154,6 +156,11 @@ class TlsSession final : public Connection {
   Bytes arrived_;  // bytes from the wire; OpenSSL has not taken [arrived_from_, arrived_count_)
   std::size_t arrived_from_ = 0;
   std::size_t arrived_count_ = 0;
+  // The rest of a record of which a short receive took the beginning: bytes [opened_from_,
+  // opened_count_). So a header and a short payload need only one call of OpenSSL.
+  std::array<std::byte, 512> opened_{};
+  std::size_t opened_from_ = 0;
+  std::size_t opened_count_ = 0;
   Bytes first_record_;   // a header with the beginning of its payload, to be one record
   Status wire_failure_;  // an error of the wire in a function that OpenSSL has called
   Status receive_failure_;

@@ -131,6 +131,29 @@ TEST(TlsSession, AHeaderSharesItsRecordWithThePayload) {
   EXPECT_EQ(pair.wire->directions[0].sent.size() - before, kFrameHeaderBytes + 1000 + 22);
 }
 
+TEST(TlsSession, AHeaderIsReceivedBeforeItsPayload) {
+  const auto context = context_of('s');
+  TlsPair pair(1, *context, *context);
+  pair.shake_hands();
+  pair.wire->piece_bytes_max = 1 << 20;
+  for (const std::size_t length : {1U, 100U, 467U, 468U, 469U, 5000U}) {
+    const Bytes header = random_bytes(kFrameHeaderBytes, 1);
+    const Bytes payload = random_bytes(length, 2);
+    ASSERT_EQ(*pair.dialer->try_send(header, payload), header.size() + length);
+    while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
+    const auto receive = [&](std::size_t bytes) {
+      Bytes received(bytes);
+      for (std::size_t count = 0; count < bytes;)
+        count += *pair.listener->try_receive(std::span(received).subspan(count));
+      return received;
+    };
+    EXPECT_EQ(receive(header.size()), header);
+    EXPECT_TRUE(pair.listener->has_received());
+    EXPECT_EQ(receive(length), payload);
+    EXPECT_FALSE(pair.listener->has_received());
+  }
+}
+
 TEST(TlsSession, LongPartsAreSentInOrder) {
   const auto context = context_of('s');
   TlsPair pair(1, *context, *context);
