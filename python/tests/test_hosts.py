@@ -117,7 +117,7 @@ def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: st
 
 @pytest.mark.parametrize(
     "workers",
-    [pytest.param((2, 2), marks=LONG), (3, 1), pytest.param((1, 1, 1, 1), marks=LONG)],
+    [pytest.param((2, 2), marks=LONG), (3, 1), (1, 1), pytest.param((1, 1, 1, 1), marks=LONG)],
     ids=str,
 )
 def test_conformance(workers: tuple[int, ...], tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ class Channels {
   // The same, for messages. The other rank need not know that this rank wants the channel.
   PeerChannel& for_messages(int rank, TimePoint now);
   // Makes connections, sends and receives as far as it can. Returns whether anything has moved.
-  // Never blocks. To find out that nothing has arrived takes a system call for each channel, so a
-  // call receives only from the channels that await frames and, in turn, from one other channel.
+  // Never blocks. A receive is a system call, even if nothing has arrived. So a call receives only
+  // from the channels that await frames and, in turn, from one other channel.
   bool advance();
   // The next advance() receives from all channels.
   void receive_from_all() { receives_from_all_ = true; }
@@ -105,7 +105,8 @@ class Channels {
   }
 
   // Prepares for sleep: from now on, the first event that gives advance() something to do rings
-  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance().
+  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance() that
+  // received from all channels.
   void arm();
   // advance() must be called again at this time at the latest.
   TimePoint deadline() const;

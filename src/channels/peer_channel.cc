@@ -131,11 +131,18 @@ std::uint64_t PeerChannel::bytes_received(GroupId group) const {
 }
 
 void PeerChannel::forget_group(GroupId group) {
+  await_no_entry(group);
   const auto found = streams_.find(group);
   if (found != streams_.end() && !found->second.ended) streams_.erase(found);
 }
 
+// Forgets which entry we await, if it is one of this group.
+void PeerChannel::await_no_entry(GroupId group) {
+  if (entered_group_ == group) entered_step_ = {.generation = 0};
+}
+
 bool PeerChannel::end_group(GroupId group) {
+  await_no_entry(group);
   auto& stream = streams_[group];
   const bool outgoing_is_of_group =
       outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
@@ -293,7 +300,7 @@ Result<bool> PeerChannel::receive_some() {
     if (!incoming_ || incoming_done_ < incoming_->length) continue;
     const bool is_data = incoming_->type == FrameType::kData;
     FARANDOLE_TRY(finish_frame());
-    // Often no frame follows a short one. To find that out would take a system call.
+    // Another receive would be a system call, and often no frame follows a short one.
     if (!is_data && !connection_->has_received()) break;
   }
   return moved > 0;

@@ -60,12 +60,12 @@ class PeerChannel {
   // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
   // without a goodbye; kStop if a frame is invalid.
   Result<bool> advance() { return advance(Receive::kYes); }
-  // The same, but the caller chooses whether to receive from the connection. To receive takes a
-  // system call, even if nothing has arrived.
+  // The same, but the caller chooses whether to receive from the connection. A receive is a system
+  // call, even if nothing has arrived.
   enum class Receive : std::uint8_t { kNo, kYes };
   Result<bool> advance(Receive receive);
-  // Whether the peer will soon send something for which this rank waits: its entry of the step that
-  // we have entered, the data of a step, or the rest of a frame.
+  // Whether the peer will soon send something for which this rank waits: its entry of the last
+  // step that we have entered, the data of a step, or the rest of a frame.
   bool awaits_frames() const;
   bool wants_to_send() const;
   bool wants_to_receive() const { return connection_ && !is_over_; }
@@ -146,6 +146,7 @@ class PeerChannel {
   Result<bool> send_some();
   Result<bool> receive_some();
   void receive_rest();
+  void await_no_entry(GroupId group);
   Result<std::size_t> receive_header();
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);

@@ -227,6 +227,24 @@ TEST(PeerChannel, DataOfAPeerThatHasLeftWaitsForItsStepToo) {
   EXPECT_EQ(target, data);
 }
 
+TEST(PeerChannel, EarlyDataOfAnEndedGroupIsNotDelivered) {
+  ChannelPair pair(3);
+  const Bytes data(1000, std::byte{9});
+  Bytes target(1000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  pair.left.say_goodbye("it is done");
+  pair.run();
+  pair.wire->directions[0].ended = true;
+  pair.run();
+  ASSERT_TRUE(pair.right.is_over());
+  pair.right.begin(0, kStep);
+  pair.right.receive(0, target);
+  EXPECT_TRUE(pair.right.end_group(0));
+  EXPECT_FALSE(pair.right.advance().value());
+  EXPECT_EQ(target, Bytes(1000));
+}
+
 TEST(PeerChannel, AFrameThatNeverBeginsHasNoNumber) {
   ChannelPair pair(4);
   pair.wire->unread_bytes_max = 0;  // nothing can be sent

@@ -7,7 +7,8 @@
 // other hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
 // data. No lane moves data of a step before its member knows that all members on all hosts have
 // entered the step. So a step that is rolled back has moved no data, and data that arrives always
-// belongs to a step that this member runs or is about to run.
+// belongs to a step that this member runs or is about to run. If a step is given up, its caller
+// must make the lane drop the borrowed memory before the calls of the step end.
 #pragma once
 
 #include <cstddef>

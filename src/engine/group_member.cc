@@ -248,9 +248,10 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
     }
   }
   ended_ = status;
+  // First the lane, which may have borrowed memory of the step and of its calls.
+  if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   drop_step();
   decision_ = nullptr;
-  if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   for (Record* const record : in_flight_)
     record->outcome.status = cannot_finish_error(record->submission, status);
   finish_ended(finished);

@@ -118,9 +118,8 @@ void Memberships::pass_on_death() {
       [&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, death_reason_}); });
 }
 
-// The members and the mailbox come first, because the other hosts wait for what they send. They
-// come again if something has arrived: they must act on it before the end of a group or the failure
-// of a connection, which may have arrived with it, has an effect.
+// Members and mailbox come first, because other hosts wait for what they send. If something has
+// arrived, they act on it before the end of a group or a failure that may have arrived with it.
 bool Memberships::advance_all(std::vector<Record*>& finished) {
   bool progress = advance_members(finished);
   if (channels_ == nullptr || !advance_channels(finished)) return progress;

@@ -53,8 +53,8 @@ class Memberships {
   // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
   // Sets the time of all groups. advance() does not do this, because reading the clock costs as
-  // much as advance() itself. The caller must call this at deadline() at the latest, and before the
-  // last advance() before a sleep: the next advance() receives from all channels.
+  // much as advance() itself. Call this at deadline() at the latest, and before the last
+  // advance() before a sleep, because the next advance() then receives from all channels.
   void tick(TimePoint now);
   // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;

@@ -4,7 +4,7 @@
 //
 // Cost on h hosts, if the members of a host together contribute s bytes: the host sends (h − 1) s
 // bytes; two one-way latencies, and the waits of HostCopies. A member that contributes n bytes of a
-// result of N bytes moves 2 (n + N) bytes.
+// result of N bytes moves 2 (n + N) bytes, or fewer if it is alone on its host (see HostCopies).
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,8 @@
 // member of the sending host to each member of the receiving host, sender by sender.
 //
 // Cost: each row that leaves its host is on the wire once; two one-way latencies, and the waits of
-// HostCopies. A member that sends n bytes and gets m bytes moves 2 (n + m) bytes.
+// HostCopies. A member that sends n bytes and gets m bytes moves 2 (n + m) bytes, or fewer if it is
+// alone on its host (see HostCopies).
 #pragma once
 
 #include <cstddef>

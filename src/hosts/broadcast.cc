@@ -96,14 +96,14 @@ void HostsBroadcast::begin(std::int64_t window) {
     if (host != root_host_) arrived(window).received[static_cast<std::size_t>(host)] = 0;
 }
 
-// Where the root's host has a range of the chunk of a host's part.
+// On the root's host: from where we send a range of the chunk of a host's part.
 const std::byte* HostsBroadcast::source(StreamRange range, int host_of_part,
                                         std::int64_t window) const {
   if (is_alone()) return options_.input + range.begin;
   return staging(root_) + offset(host_of_part, window, range.begin);
 }
 
-// Where another host receives it, and from where it forwards its own part.
+// On another host: where we receive this range. We also forward our own part from there.
 std::byte* HostsBroadcast::target(StreamRange range, int host_of_part, std::int64_t window) const {
   if (is_alone()) return options_.output + range.begin;
   return notes_.entry_barrier().own_staging() + offset(host_of_part, window, range.begin);

@@ -14,7 +14,8 @@
 // latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
 // notes, and then 2 waits and two latencies per window (one if h = 2), with two windows on the
 // wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n bytes. Each member
-// moves 2n bytes, unless it is alone on its host.
+// moves 2n bytes. A member that is alone on its host moves no bytes, or 2n if it is the root and
+// its output is not its input.
 #pragma once
 
 #include <array>

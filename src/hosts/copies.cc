@@ -30,7 +30,7 @@ std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byt
 }
 
 void HostCopies::stage(std::int64_t window) const {
-  if (is_alone()) return;
+  if (skips_staging()) return;
   for (int index = 0; index < static_cast<int>(streams_.outgoing.size()); ++index) {
     const StreamRange chunk = layout_.chunk(outgoing(index), window);
     std::byte* const to =
@@ -79,15 +79,15 @@ void HostCopies::send(std::int64_t window, int host) {
   outgoing(index).visit(
       layout_.slice(chunk, group().member), [&](const Block& block, StreamRange part) {
         const std::byte* const from =
-            is_alone() ? input_ + block.input + (part.begin - block.begin)
-                       : staging(block.from) + offset + (part.begin - chunk.begin);
+            skips_staging() ? input_ + block.input + (part.begin - block.begin)
+                            : staging(block.from) + offset + (part.begin - chunk.begin);
         lane_.send(host, from, part.bytes());
       });
 }
 
 void HostCopies::receive(std::int64_t window, int host) {
   const StreamRange slice = layout_.slice(incoming(host), window, group().member);
-  if (is_alone()) {
+  if (skips_staging()) {
     incoming(host).visit(slice, [&](const Block& block, StreamRange part) {
       lane_.receive(host, output_ + block.output + (part.begin - block.begin), part.bytes());
     });
@@ -103,7 +103,7 @@ bool HostCopies::is_complete(std::int64_t window) const {
 }
 
 void HostCopies::fetch(std::int64_t window) const {
-  if (output_ == nullptr || is_alone()) return;
+  if (output_ == nullptr || skips_staging()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
     for (int lane = 0; lane < hosts().lanes(); ++lane) {

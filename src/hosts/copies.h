@@ -1,4 +1,5 @@
-// HostCopies: the windows of the operations that only copy: broadcast, all-gather and all-to-all.
+// HostCopies: the windows of steps that copy: all-gather, all-to-all, and the copies of a
+// GatheredReduction.
 //
 // In a window, each member stages what it contributes to the chunks of its host's streams, at the
 // position of this data in the chunk. Local member k sends slice k of each chunk through lane k,
@@ -11,8 +12,8 @@
 //
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and a one-way latency per
 // window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
-// member moves twice what it contributes, to stage it, and twice what it gets; if it is alone on
-// its host, it moves only what stays there.
+// member moves twice what it contributes, to stage it, and twice what it gets. If it is alone on
+// its host, it moves only what it sends to itself.
 #pragma once
 
 #include <array>
@@ -50,7 +51,8 @@ class HostCopies {
   // The largest number of bytes that a stream has in a window.
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
   // Only after all have entered. Returns the number of windows. If the output is null, this member
-  // gets no result. The memory is borrowed until the step has ended.
+  // gets no result. The memory is borrowed until the step has ended or, if the step is given up,
+  // until the lane has dropped it.
   std::int64_t start(Streams streams, const std::byte* input, std::byte* output);
 
   // See BasicHostWindows.
@@ -71,7 +73,7 @@ class HostCopies {
   const HostStream& incoming(int host) const {
     return streams_.incoming[static_cast<std::size_t>(host)];
   }
-  bool is_alone() const { return group().members() == 1 && output_ != nullptr; }
+  bool skips_staging() const { return group().members() == 1 && output_ != nullptr; }
   const std::byte* staging(int member) const { return notes_->entry_barrier().staging(member); }
   void take_local(std::int64_t window) const;
   void send(std::int64_t window, int host);

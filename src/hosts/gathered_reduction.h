@@ -4,14 +4,15 @@
 // of less than 64 bits, the sum of one host may not fit into the type of the integers; so the sum
 // of all inputs is formed in 64 bits and then divided.
 //
-// A window has the same piece of every input. These pieces are copied into a buffer. The buffer
-// has two halves, because the members of our host already contribute the next piece before the
-// previous one is complete. An Adasum makes two passes over the pieces: the first adds up the dot
-// products, the second adds the weighted inputs.
+// A window has the same piece of every input. These pieces are copied or received into a buffer.
+// The buffer has two halves, because the members of our host already contribute the next piece
+// before the previous one is complete. An Adasum makes two passes over the pieces: the first adds
+// up the dot products, the second adds the weighted inputs.
 //
 // Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
 // small, which takes 2 waits and a one-way latency. Otherwise a host sends (h − 1) pn bytes per
-// pass, with the waits of HostCopies, and each member moves about 4hpn bytes per pass.
+// pass, with the waits of HostCopies, and each member moves about 4hpn bytes per pass, or fewer if
+// it is alone on its host.
 #pragma once
 
 #include <cstddef>

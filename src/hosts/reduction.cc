@@ -89,7 +89,7 @@ void HostsReduction::reduce_notes() const {
 }
 
 void HostsReduction::stage(std::int64_t window) {
-  if (is_alone()) return;
+  if (skips_staging()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange chunk = layout_.chunk(part(host), window);
     const StreamRange ours =
@@ -98,15 +98,15 @@ void HostsReduction::stage(std::int64_t window) {
   }
 }
 
-const std::byte* HostsReduction::host_sum(int host, std::int64_t window, const Block& block,
-                                          StreamRange piece) const {
+const std::byte* HostsReduction::own_sum_at(int host, std::int64_t window, const Block& block,
+                                            StreamRange piece) const {
   if (sends_input()) return options_.tensor.input + block.input + (piece.begin - block.begin);
   return own(published_offset(window, host)) + (piece.begin - slice(host, window).begin);
 }
 
-std::byte* HostsReduction::result(int host, std::int64_t window, const Block& block,
-                                  StreamRange piece) const {
-  if (is_alone()) return options_.tensor.output + block.output + (piece.begin - block.begin);
+std::byte* HostsReduction::result_at(int host, std::int64_t window, const Block& block,
+                                     StreamRange piece) const {
+  if (skips_staging()) return options_.tensor.output + block.output + (piece.begin - block.begin);
   return own(result_offset(window, host)) + (piece.begin - slice(host, window).begin);
 }
 
@@ -124,15 +124,15 @@ void HostsReduction::begin(std::int64_t window) {
   if (begun_ == window_count_) receive_results(window);
 }
 
-// Reduces our slice of each chunk over the members of our host, and sends it to the host of that
-// part.
+// Sends our slice of each other host's part to that host: the sum over the members of our host, or
+// our input if it is that sum.
 void HostsReduction::contribute(std::int64_t window) {
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange ours = slice(host, window);
     if (sends_input()) {
       if (host == hosts().host) continue;
       part(host).visit(ours, [&](const Block& block, StreamRange piece) {
-        lane_.send(host, host_sum(host, window, block, piece), piece.bytes());
+        lane_.send(host, own_sum_at(host, window, block, piece), piece.bytes());
       });
       continue;
     }
@@ -145,7 +145,7 @@ void HostsReduction::receive_results(std::int64_t window) {
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
     part(host).visit(slice(host, window), [&](const Block& block, StreamRange piece) {
-      lane_.receive(host, result(host, window, block, piece), piece.bytes());
+      lane_.receive(host, result_at(host, window, block, piece), piece.bytes());
     });
   }
   complete(window).received = lane_.mark().received;
@@ -165,12 +165,12 @@ void HostsReduction::combine(std::int64_t window) {
   const int our_host = hosts().host;
   const StreamRange ours = slice(our_host, window);
   part(our_host).visit(ours, [&](const Block& block, StreamRange piece) {
-    std::byte* const to = result(our_host, window, block, piece);
+    std::byte* const to = result_at(our_host, window, block, piece);
     scratch_->inputs.clear();
     for (int host = 0; host < hosts().hosts(); ++host)
       if (notes_.present(host) > 0)
         scratch_->inputs.push_back(host == our_host
-                                       ? host_sum(our_host, window, block, piece)
+                                       ? own_sum_at(our_host, window, block, piece)
                                        : contribution(window, host) + (piece.begin - ours.begin));
     reduce_inputs(to_result_, *scratch_, to, piece.bytes());
     if (!options_.is_allreduce) return;
@@ -186,7 +186,7 @@ bool HostsReduction::is_complete(std::int64_t window) {
 }
 
 void HostsReduction::fetch(std::int64_t window) {
-  if (options_.tensor.joined || is_alone()) return;
+  if (options_.tensor.joined || skips_staging()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (!wants(host)) continue;
     for (int lane = 0; lane < hosts().lanes(); ++lane) {

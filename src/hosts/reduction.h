@@ -15,10 +15,11 @@
 // the result. The prescale is applied to the inputs; the postscale and the division of an average
 // are applied to the result. Hosts whose members have all joined send no host sum.
 //
-// A member that is alone on its host, and has not joined, needs no shared memory: it sends from its
-// input and receives the results into its output. Its output may be its input: a host sends the
-// result of a slice only after it has received our contribution to that slice. If there is a
-// prescale, it sends scaled copies of its input.
+// A member that is alone on its host, and has not joined, stages and fetches nothing: it sends from
+// its input and receives the results into its output. Only the host sums of other hosts arrive in
+// its staging memory. Its output may be its input, because a host sends the result of a slice only
+// after it has received our contribution to that slice. If there is a prescale, it sends scaled
+// copies of its input from its staging memory.
 //
 // Cost for n bytes on h hosts with p members and L lanes each:
 // - if the notes can carry the host sum: 2 waits and a one-way latency; each host sends (h − 1) n
@@ -64,7 +65,8 @@ class HostsReduction final : public StepBetweenHosts {
   static std::vector<HostStream> parts_by_rows(const Group& group, std::int64_t rows,
                                                std::int64_t row_bytes);
 
-  // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
+  // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended
+  // or, if the step is given up, until the lane has dropped it.
   HostsReduction(Group& group, const StepIdentity& identity, Options options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
@@ -88,8 +90,8 @@ class HostsReduction final : public StepBetweenHosts {
   const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
   // Whether we get results of this host's part.
   bool wants(int host) const { return options_.is_allreduce || host == hosts().host; }
-  bool is_alone() const { return group().members() == 1 && !options_.tensor.joined; }
-  bool sends_input() const { return is_alone() && options_.tensor.reduction.prescale == 1; }
+  bool skips_staging() const { return group().members() == 1 && !options_.tensor.joined; }
+  bool sends_input() const { return skips_staging() && options_.tensor.reduction.prescale == 1; }
   StreamRange slice(int host, std::int64_t window) const {
     return layout_.slice(part(host), window, group().member);
   }
@@ -109,10 +111,10 @@ class HostsReduction final : public StepBetweenHosts {
            layout_.chunk(part(host), window).begin;
   }
 
-  // Where a piece of our slice lies: our host sum, and the result.
-  const std::byte* host_sum(int host, std::int64_t window, const Block& block,
-                            StreamRange piece) const;
-  std::byte* result(int host, std::int64_t window, const Block& block, StreamRange piece) const;
+  // Where a piece of our slice is: in our host sum, and in the result.
+  const std::byte* own_sum_at(int host, std::int64_t window, const Block& block,
+                              StreamRange piece) const;
+  std::byte* result_at(int host, std::int64_t window, const Block& block, StreamRange piece) const;
 
   // The positions in the streams of our lane when we have the contributions of a window, and when
   // we have sent and received all data of the window. Only for the two windows on the wire.

@@ -7,6 +7,11 @@
 //   B(w): waits until it has sent all its data of the window, and has all results of its lane in
 //         its own staging memory. Then it publishes B(w);
 //   C(w): waits until all have done B(w), and fetches its own results from their staging memory.
+// A member that is alone on its host may skip its staging memory: it sends from its input, and its
+// results are complete in its output at B(w). A step writes such memory once. Only the buffer of a
+// GatheredReduction is written again: window w + 2 overwrites what the member has read in C(w),
+// which comes before K(w + 2).
+//
 // Each member does this in the order
 //   A0 K0 A1 K1 B0 C0 A2 K2 B1 C1 A3 K3 B2 C2 …
 // so two windows are on the wire at any time. Members without a lane do the same, except that they

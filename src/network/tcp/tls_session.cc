@@ -409,7 +409,7 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   FARANDOLE_TRY(receive_failure_);
   std::size_t received = take_opened(into);
   if (received == into.size()) return received;
-  // If nothing has arrived, it takes less time to find that out here than to ask OpenSSL.
+  // If nothing has arrived, this check is faster than a call of OpenSSL.
   if (arrived_from_ == arrived_count_ && ::SSL_has_pending(ssl_) == 0) {
     const bool is_filled = fill(kGatheredBytes);
     if (!is_filled) receive_failure_ = wire_failure_;
