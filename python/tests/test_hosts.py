@@ -227,6 +227,17 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
         assert (count == 0) or ("has died" in text), text
 
 
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=LONG) for n in range(8, 100))])
+def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -> None:
+    """What such a rank has sent must arrive, even if the others have not yet asked for it."""
+    workers = ((1, 1), (2, 1), (1, 1, 1), (1, 2))[seed % 4]
+    program = ["env", f"FARANDOLE_UNSEALED_DATA={seed // 4 % 2}", sys.executable]
+    with Hosts(len(workers)) as hosts:
+        program += [str(HERE / "random_ends.py"), str(seed)]
+        texts = run_program(hosts, workers, tmp_path / "secret", *program)
+    assert sum(text.count("all checks passed") for text in texts) == sum(workers)
+
+
 def test_strangers_disturb_no_job(tmp_path: Path) -> None:
     """Strangers attack the launcher of node 0 and all workers while the job runs."""
     end = tmp_path / "end"
