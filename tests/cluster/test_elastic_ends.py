@@ -72,6 +72,7 @@ def kill_agent(job: Launched) -> None:
 
 
 def kill_both(job: Launched) -> None:
+    kill(job.process.pid, signal.SIGSTOP)  # so that it does not adopt and reap a worker
     kill(agent_of(job))  # first, because the agent would tell its workers
     kill(job.process.pid)
 
