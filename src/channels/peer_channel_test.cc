@@ -206,10 +206,8 @@ TEST(PeerChannel, DataWaitsForItsStepAndForMemory) {
   EXPECT_EQ(pair.right.bytes_received(0), 1000U);
 }
 
-TEST(PeerChannel, DataOfAPeerThatHasLeftWaitsForItsStepToo) {
-  ChannelPair pair(3);
-  const Bytes data(1000, std::byte{9});
-  Bytes target(1000);
+// The left end sends the data of its step and leaves, before the right end begins the step.
+void send_and_leave(ChannelPair& pair, const Bytes& data) {
   pair.left.begin(0, kStep);
   pair.left.send(0, data);
   pair.left.say_goodbye("it is done");
@@ -217,6 +215,13 @@ TEST(PeerChannel, DataOfAPeerThatHasLeftWaitsForItsStepToo) {
   pair.wire->directions[0].ended = true;
   pair.run();
   ASSERT_TRUE(pair.right.is_over());
+}
+
+TEST(PeerChannel, DataOfAPeerThatHasLeftWaitsForItsStepToo) {
+  ChannelPair pair(3);
+  const Bytes data(1000, std::byte{9});
+  Bytes target(1000);
+  send_and_leave(pair, data);
   pair.right.begin(0, kStep);
   for (const std::size_t half : {0U, 500U}) {
     pair.right.receive(0, std::span(target).subspan(half, 500));
@@ -231,13 +236,7 @@ TEST(PeerChannel, EarlyDataOfAnEndedGroupIsNotDelivered) {
   ChannelPair pair(3);
   const Bytes data(1000, std::byte{9});
   Bytes target(1000);
-  pair.left.begin(0, kStep);
-  pair.left.send(0, data);
-  pair.left.say_goodbye("it is done");
-  pair.run();
-  pair.wire->directions[0].ended = true;
-  pair.run();
-  ASSERT_TRUE(pair.right.is_over());
+  send_and_leave(pair, data);
   pair.right.begin(0, kStep);
   pair.right.receive(0, target);
   EXPECT_TRUE(pair.right.end_group(0));
