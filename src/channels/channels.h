@@ -105,8 +105,8 @@ class Channels {
   }
 
   // Prepares for sleep: from now on, the first event that gives advance() something to do rings
-  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance() that
-  // received from all channels.
+  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance()
+  // that received from all channels.
   void arm();
   // advance() must be called again at this time at the latest.
   TimePoint deadline() const;
