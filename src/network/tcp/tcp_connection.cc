@@ -108,12 +108,8 @@ Result<std::size_t> TcpConnection::try_send(std::span<const std::byte> first,
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
-  const auto only = first.empty() ? second : first;
-  const bool is_one_part = first.empty() || second.empty();
   for (;;) {
-    constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
-    const ssize_t count = is_one_part ? ::send(socket_.get(), only.data(), only.size(), kFlags)
-                                      : ::sendmsg(socket_.get(), &message, kFlags);
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) return static_cast<std::size_t>(count);
     if (would_block(errno)) return std::size_t{0};
     if (errno != EINTR) return error_of("send");
