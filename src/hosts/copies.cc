@@ -37,8 +37,7 @@ void HostCopies::stage(std::int64_t window) const {
         notes_->entry_barrier().own_staging() + layout_.chunk_offset(window, index);
     outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
       if (block.from == group().member)
-        std::memcpy(to + (part.begin - chunk.begin),
-                    input_ + block.input + (part.begin - block.begin),
+        std::memcpy(to + (part.begin - chunk.begin), input_at(block, part),
                     static_cast<std::size_t>(part.bytes()));
     });
   }
@@ -64,9 +63,9 @@ void HostCopies::take_local(std::int64_t window) const {
   const std::int64_t offset = layout_.chunk_offset(window, index);
   outgoing(index).visit(chunk, [&](const Block& block, StreamRange part) {
     if (!block.is_for(group().member)) return;
-    std::byte* const to = output_ + block.output + (part.begin - block.begin);
+    std::byte* const to = output_at(block, part);
     const std::byte* const from = block.from == group().member
-                                      ? input_ + block.input + (part.begin - block.begin)
+                                      ? input_at(block, part)
                                       : staging(block.from) + offset + (part.begin - chunk.begin);
     if (from != to) std::memcpy(to, from, static_cast<std::size_t>(part.bytes()));
   });
@@ -79,7 +78,7 @@ void HostCopies::send(std::int64_t window, int host) {
   outgoing(index).visit(
       layout_.slice(chunk, group().member), [&](const Block& block, StreamRange part) {
         const std::byte* const from =
-            skips_staging() ? input_ + block.input + (part.begin - block.begin)
+            skips_staging() ? input_at(block, part)
                             : staging(block.from) + offset + (part.begin - chunk.begin);
         lane_.send(host, from, part.bytes());
       });
@@ -89,7 +88,7 @@ void HostCopies::receive(std::int64_t window, int host) {
   const StreamRange slice = layout_.slice(incoming(host), window, group().member);
   if (skips_staging()) {
     incoming(host).visit(slice, [&](const Block& block, StreamRange part) {
-      lane_.receive(host, output_ + block.output + (part.begin - block.begin), part.bytes());
+      lane_.receive(host, output_at(block, part), part.bytes());
     });
     return;
   }
@@ -111,8 +110,8 @@ void HostCopies::fetch(std::int64_t window) const {
       const std::byte* const from = staging(lane) + layout_.slice_offset(window, host);
       incoming(host).visit(slice, [&](const Block& block, StreamRange part) {
         if (block.is_for(group().member))
-          std::memcpy(output_ + block.output + (part.begin - block.begin),
-                      from + (part.begin - slice.begin), static_cast<std::size_t>(part.bytes()));
+          std::memcpy(output_at(block, part), from + (part.begin - slice.begin),
+                      static_cast<std::size_t>(part.bytes()));
       });
     }
   }

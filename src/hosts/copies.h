@@ -75,6 +75,12 @@ class HostCopies {
   }
   bool skips_staging() const { return group().members() == 1 && output_ != nullptr; }
   const std::byte* staging(int member) const { return notes_->entry_barrier().staging(member); }
+  const std::byte* input_at(const Block& block, StreamRange part) const {
+    return input_ + block.input + (part.begin - block.begin);
+  }
+  std::byte* output_at(const Block& block, StreamRange part) const {
+    return output_ + block.output + (part.begin - block.begin);
+  }
   void take_local(std::int64_t window) const;
   void send(std::int64_t window, int host);
   void receive(std::int64_t window, int host);
