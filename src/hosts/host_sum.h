@@ -49,11 +49,13 @@ class HostSum {
   // other member reads.
   void reduce_slice(const HostStream& stream, StreamRange slice, std::int64_t offset) const;
 
- private:
-  const EntryBarrier& entry_barrier() const { return notes_->entry_barrier(); }
+  // Where a range of a block is in our input.
   const std::byte* input_at(const Block& block, StreamRange range) const {
     return tensor_->input + block.input + (range.begin - block.begin);
   }
+
+ private:
+  const EntryBarrier& entry_barrier() const { return notes_->entry_barrier(); }
 
   const HostNotes* notes_;
   StepScratch* scratch_;

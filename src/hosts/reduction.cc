@@ -100,7 +100,7 @@ void HostsReduction::stage(std::int64_t window) {
 
 const std::byte* HostsReduction::own_sum_at(int host, std::int64_t window, const Block& block,
                                             StreamRange piece) const {
-  if (sends_input()) return options_.tensor.input + block.input + (piece.begin - block.begin);
+  if (sends_input()) return host_sum_.input_at(block, piece);
   return own(published_offset(window, host)) + (piece.begin - slice(host, window).begin);
 }
 
