@@ -55,6 +55,7 @@ TEST(SocketAddress, SaysWhatIsWrong) {
   EXPECT_THAT(error_of("[::x]:80"), HasSubstr("this is no IPv6 address"));
   EXPECT_THAT(error_of("[::1%lo]:80"), HasSubstr("only a link-local IPv6 address"));
   EXPECT_THAT(error_of("[fe80::1%none such]:80"), HasSubstr("no interface 'none such'"));
+  EXPECT_THAT(error_of("[fe80::1%lo:x\"]:80"), HasSubstr("no interface 'lo:x\"'"));
   EXPECT_THAT(error_of(std::string("10.0.0.1\0:80", 12)), HasSubstr("it has a zero byte"));
   EXPECT_THAT(error_of(std::string("[fe80::1%lo\0x]:80", 17)), HasSubstr("it has a zero byte"));
   EXPECT_THAT(error_of("\x1b[31m:80"), HasSubstr("\\x1b"));
