@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/cores.h"
 #include "base/process_end.h"
 #include "workers/core_binding.h"
 
