@@ -19,23 +19,31 @@ OUTPUT_WAIT_S = 5
 
 
 def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
-    """Run all stages even if one fails, and print a table of outcomes and wall times.
+    """Run all stages even if one fails, and print a table: outcomes, wall times, and how many cores
+    the processes of a stage used on average. Processes that nobody waited for are not counted.
 
     Return how many failed. The output of each stage goes to a file with its name in `logs`.
     """
     rows, failed = [], []
     for name, stage in stages.items():
         print(f"[dev] === {name}", flush=True)
-        start = time.monotonic()
+        start, used = time.monotonic(), core_seconds()
         passed = run_one(stage, logs / f"{name}.log")
         if not passed:
             failed.append(name)
-        rows.append(f"  {name:<10} {outcome_of(passed):<7} {time.monotonic() - start:7.1f} s")
+        wall, used = time.monotonic() - start, core_seconds() - used
+        row = f"  {name:<11} {outcome_of(passed):<7} {wall:7.1f} s {used / wall:5.1f} cores"
+        rows.append(row)
     print("", *rows, sep="\n")
     for name in failed:
         print(f"\n[dev] === {name} FAILED; it ended with", *last_lines(logs, name), "", sep="\n")
     print(f"{len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
     return len(failed)
+
+
+def core_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def outcome_of(passed: bool) -> str:
