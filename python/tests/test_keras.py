@@ -19,7 +19,10 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("torch", marks=LONG), "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    ["tensorflow", pytest.param("torch", marks=LONG), pytest.param("jax", marks=LONG)],
+)
 @pytest.mark.parametrize("size", [pytest.param(1, marks=LONG), 2, pytest.param(3, marks=LONG)])
 def test_training(backend: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)

@@ -153,9 +153,21 @@ def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     [
         ("synthetic_benchmark.py", [r"Total img/sec on 2 worker\(s\): [\d.]+", "are equal"]),
         ("fashion_mnist.py", [r"learning rate 0\.0400", r"Test set: .* accuracy 0\.\d+"]),
-        ("process_sets.py", [r"ranks \[0\] have trained", r"ranks \[1\] have trained", "together"]),
-        ("sparse_embeddings.py", [r"a step touches \d+ of 20000 rows", "gets the same parameters"]),
-        ("adasum.py", ["orthogonal ones are added", r"accuracy \d\.\d+ after"]),
+        pytest.param(
+            "process_sets.py",
+            [r"ranks \[0\] have trained", r"ranks \[1\] have trained", "together"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "sparse_embeddings.py",
+            [r"a step touches \d+ of 20000 rows", "gets the same parameters"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "adasum.py",
+            ["orthogonal ones are added", r"accuracy \d\.\d+ after"],
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_scripts_of_horovods_users(script: str, patterns: list[str]) -> None:

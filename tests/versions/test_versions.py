@@ -118,7 +118,7 @@ def test_tensorflow(version: str) -> None:
 
 
 # The tests outside of this file use 3.15.1. Keras 3.5 needs an older JAX than that of .venv.
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"], ids=lambda name: f"ends-{name}")
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
 def test_keras(backend: str) -> None:
     folder = install("keras-3.5.0", "keras==3.5.0", "--no-deps")
     environment = {"PYTHONPATH": str(folder), "WANTED_KERAS": "3.5.0", "KERAS_BACKEND": backend}
