@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ROOT / "build/release/bench"
+PROGRAMS = ROOT / "build/dev/bench"
 TIMEOUT_S = 150
 Result = dict[str, Any]
 

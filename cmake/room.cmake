@@ -1,9 +1,9 @@
 # A room is one static library. It may link only the rooms in its row of docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
-# OWN_OPTIONS: some sources of the room have their own compile options. ONE_THREAD: the test starts
-# no threads. TSAN_FILTER: a pattern of GoogleTest. The preset tsan runs only the tests that match
-# it, because these tests already run all code that threads share.
+# HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER: a
+# pattern of GoogleTest. The preset tsan runs only the tests that match it, because these tests
+# already run all code that threads share.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -13,18 +13,6 @@ option(FARANDOLE_UNITY "Compile several sources of a room or of a test program a
 
 add_library(farandole_flags INTERFACE)
 target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion)
-if(FARANDOLE_DEVELOPER)
-  target_compile_options(farandole_flags INTERFACE -Werror)
-endif()
-
-# Most of our processes end by _exit or abort, which skip the exit handler that writes the coverage
-# counts. All programs link farandole_flags, so all get the replacements of these two functions.
-if(FARANDOLE_COVERAGE)
-  add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_at_exit.cc)
-  target_link_options(farandole_coverage INTERFACE
-    -Wl,--wrap=_exit,--wrap=abort,--undefined=__wrap__exit)
-  target_link_libraries(farandole_flags INTERFACE farandole_coverage)
-endif()
 
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
@@ -33,22 +21,8 @@ target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/incl
 target_include_directories(farandole_public SYSTEM INTERFACE
   $<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>)
 
-# The headers that most files include are precompiled once for the rooms and once for the tests
-# (docs/decisions/0034). GCC requires the same flags in every file that uses a precompiled header;
-# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset fuzz uses
-# no precompiled headers, so it finds a missing #include.
-set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-if(FARANDOLE_DEVELOPER)
-  add_library(farandole_room_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
-  target_compile_options(farandole_room_headers PRIVATE ${farandole_pch_flags})
-  target_link_libraries(farandole_room_headers PRIVATE farandole_flags)
-  target_precompile_headers(farandole_room_headers PRIVATE <fmt/core.h> <algorithm> <atomic>
-    <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string> <thread> <variant>
-    <vector>)
-endif()
-
 function(farandole_room)
-  cmake_parse_arguments(ROOM "OWN_OPTIONS" "NAME" "SOURCES;LINKS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "HOT" "NAME" "SOURCES;LINKS;LIBRARIES" ${ARGN})
   list(TRANSFORM ROOM_LINKS PREPEND farandole_)
   set(room farandole_${ROOM_NAME})
   add_library(${room} STATIC ${ROOM_SOURCES})
@@ -57,25 +31,16 @@ function(farandole_room)
   target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
-  # A room with libraries or options of its own cannot use the precompiled headers, because its
-  # compile flags differ from those of the precompiled headers.
-  if(FARANDOLE_DEVELOPER AND NOT ROOM_LIBRARIES AND NOT ROOM_OWN_OPTIONS)
-    target_compile_options(${room} PRIVATE ${farandole_pch_flags})
-    target_precompile_headers(${room} REUSE_FROM farandole_room_headers)
+  if(ROOM_HOT)  # by default, clang inlines less than GCC, and a call of 8 bytes takes 5 % longer
+    target_compile_options(${room} PRIVATE
+      $<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -inline-threshold=600>)
   endif()
 endfunction()
 
 if(FARANDOLE_DEVELOPER)
   add_library(farandole_test_flags INTERFACE)
-  target_compile_options(farandole_test_flags INTERFACE
-    ${FARANDOLE_TEST_OPTIONS} ${farandole_pch_flags})
+  target_compile_options(farandole_test_flags INTERFACE ${FARANDOLE_TEST_OPTIONS})
   target_link_libraries(farandole_test_flags INTERFACE farandole_flags GTest::gmock_main)
-  add_library(farandole_test_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
-  set_target_properties(farandole_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(farandole_test_headers PRIVATE -fPIE)
-  target_link_libraries(farandole_test_headers PRIVATE farandole_test_flags)
-  target_precompile_headers(farandole_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>
-    <algorithm> <chrono> <filesystem> <fstream> <random> <span> <thread> <variant>)
 endif()
 
 # A test program that hangs is stopped after three minutes. With sanitizers, tests take about ten
@@ -99,7 +64,6 @@ function(farandole_test)
   target_link_libraries(${program} PRIVATE farandole_${TEST_ROOM} ${TEST_LINKS}
     farandole_test_flags)
   set_target_properties(${program} PROPERTIES UNITY_BUILD ${FARANDOLE_UNITY})
-  target_precompile_headers(${program} REUSE_FROM farandole_test_headers)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${program})
   # ctest starts the most expensive tests first, so that none of them runs alone at the end. The
   # number of source files is a rough estimate of a test's cost.

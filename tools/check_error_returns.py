@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from line_counts import LineCounts, read_line_counts
+from region_counts import FileCounts, RegionCounts, read_region_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = tuple(
@@ -55,26 +55,21 @@ def end_of_call(source: str, opening: int) -> int:
     raise SystemExit(f"a call has no closing parenthesis: {source[opening : opening + 60]!r}")
 
 
-def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorReturn]:
-    lines = counts.get(path, {})
+def error_returns(path: str, source: str, counts: RegionCounts) -> Iterator[ErrorReturn]:
+    file = counts.get(path, FileCounts())
     for match in ERROR.finditer(source):
-        end = end_of_call(source, match.end() - 1)
-        first, last = (source.count("\n", 0, place) + 1 for place in (match.start(), end))
-        text = re.sub(r"\s+", " ", source[source.rfind("\n", 0, match.start()) + 1 : end]).strip()
-        lines_of_call = [lines[number] for number in range(first, last + 1) if number in lines]
-        # If the first line begins with other code, such as an `if`, it also runs without the error.
-        has_other_code = not text.startswith(("return Status::", "Status::"))
-        reached = any(
-            line.count > 0 and (line.ran_completely or not has_other_code) for line in lines_of_call
-        )
-        yield ErrorReturn(path, first, text, reached)
+        start = source.rfind("\n", 0, match.start()) + 1
+        text = source[start : end_of_call(source, match.end() - 1)]
+        line = source.count("\n", 0, match.start()) + 1
+        reached = file.ran(line, match.start() - start + 1)
+        yield ErrorReturn(path, line, re.sub(r"\s+", " ", text).strip(), reached)
 
 
 def is_checked(path: Path) -> bool:
     return path.suffix in (".cc", ".h") and not path.stem.endswith("_test")
 
 
-def all_error_returns(root: Path, counts: LineCounts) -> Iterator[ErrorReturn]:
+def all_error_returns(root: Path, counts: RegionCounts) -> Iterator[ErrorReturn]:
     for room in ROOMS:
         for path in sorted((root / "src" / room).rglob("*")):
             if is_checked(path):
@@ -107,7 +102,7 @@ def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]
             yield f"{error.path}:{error.line}: no test reaches this error: {error.text[:160]}"
 
 
-def check(root: Path, counts: LineCounts) -> int:
+def check(root: Path, counts: RegionCounts) -> int:
     """Print what is wrong, and return how many errors there are."""
     found = list(all_error_returns(root, counts))
     excuses = list(parse_excuses((root / "tests/unreached_errors.txt").read_text()))
@@ -118,4 +113,4 @@ def check(root: Path, counts: LineCounts) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if check(ROOT, read_line_counts(ROOT, ROOT / "build/asan")) else 0)
+    sys.exit(1 if check(ROOT, read_region_counts(ROOT, ROOT / "build/asan")) else 0)

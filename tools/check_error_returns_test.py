@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from check_error_returns import Excuse, all_error_returns, error_returns, parse_excuses, violations
-from line_counts import Line
+from region_counts import FileCounts
 
 PATH = "src/engine/a.cc"
 LONG = """\
@@ -19,8 +19,16 @@ Status f() {
 SHORT = '  if (wrong()) return Status::fix_call("wrong");\n'
 
 
-def reached(source: str, lines: dict[int, Line]) -> bool:
-    (found,) = error_returns(PATH, source, {PATH: lines})
+def counts(*starts: tuple[int, int, int]) -> FileCounts:
+    """Return counts that begin to hold at these places: line, column, count."""
+    return FileCounts(starts=list(starts))
+
+
+REACHED, NOT_REACHED = counts((1, 1, 5), (1, 18, 2)), counts((1, 1, 5), (1, 18, 0))
+
+
+def reached(source: str, file: FileCounts) -> bool:
+    (found,) = error_returns(PATH, source, {PATH: file})
     return found.reached
 
 
@@ -31,18 +39,18 @@ def test_the_text_is_the_whole_call_in_one_line() -> None:
     assert found.text.endswith('thing)\\"")')
 
 
-def test_one_line_of_a_call_is_enough() -> None:
-    assert reached(LONG, {1: Line(5, True), 2: Line(0), 3: Line(1)})
-    assert not reached(LONG, {1: Line(5, True), 2: Line(0), 3: Line(0), 4: Line(5, True)})
+def test_the_count_at_the_error_decides() -> None:
+    assert reached(LONG, counts((1, 12, 1), (4, 2, 0)))
+    assert not reached(LONG, counts((1, 12, 1), (2, 3, 0), (2, 20, 1)))
 
 
 def test_a_condition_on_the_line_does_not_count_for_the_error() -> None:
-    assert not reached(SHORT, {1: Line(5, ran_completely=False)})
-    assert reached(SHORT, {1: Line(5, ran_completely=True)})
+    assert not reached(SHORT, NOT_REACHED)
+    assert reached(SHORT, REACHED)
 
 
-def test_a_line_without_code_is_not_reached() -> None:
-    assert not reached(SHORT, {})
+def test_a_file_without_counts_is_not_reached() -> None:
+    assert not reached(SHORT, counts())
 
 
 @pytest.mark.parametrize("name", ["retry", "fix_call", "stop", "rebuild_group"])
@@ -59,29 +67,29 @@ def test_tests_and_other_rooms_are_ignored(tmp_path: Path) -> None:
     assert found == ["src/engine/a.cc", "src/transport/c.h"]
 
 
-def complaints(lines: dict[int, Line], *excuses: Excuse) -> list[str]:
-    return list(violations(list(error_returns(PATH, SHORT, {PATH: lines})), list(excuses)))
+def complaints(file: FileCounts, *excuses: Excuse) -> list[str]:
+    return list(violations(list(error_returns(PATH, SHORT, {PATH: file})), list(excuses)))
 
 
 def test_an_unreached_error_needs_an_excuse() -> None:
-    (complaint,) = complaints({1: Line(0)})
+    (complaint,) = complaints(NOT_REACHED)
     assert complaint.startswith(f"{PATH}:1: no test reaches")
-    assert complaints({1: Line(0)}, Excuse(PATH, '"wrong"', "why")) == []
+    assert complaints(NOT_REACHED, Excuse(PATH, '"wrong"', "why")) == []
 
 
 def test_an_excuse_for_a_reached_error_is_wrong() -> None:
-    (complaint,) = complaints({1: Line(1, ran_completely=True)}, Excuse(PATH, '"wrong"', "why"))
+    (complaint,) = complaints(REACHED, Excuse(PATH, '"wrong"', "why"))
     assert "a test reaches this error" in complaint
 
 
 def test_an_error_that_only_some_runs_reach_is_accepted_either_way() -> None:
     excuse = Excuse(PATH, '"wrong"', "sometimes: two threads have to meet")
-    assert complaints({1: Line(1, ran_completely=True)}, excuse) == []
-    assert complaints({1: Line(0)}, excuse) == []
+    assert complaints(REACHED, excuse) == []
+    assert complaints(NOT_REACHED, excuse) == []
 
 
 def test_an_excuse_for_a_missing_error_is_wrong() -> None:
-    (complaint,) = complaints({1: Line(1, ran_completely=True)}, Excuse(PATH, '"other"', "why"))
+    (complaint,) = complaints(REACHED, Excuse(PATH, '"other"', "why"))
     assert "0 errors hold this text" in complaint
 
 

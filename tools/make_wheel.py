@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import long_description
+import package_settings
 from progress import heartbeat, say
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,12 +68,10 @@ def make(out: Path) -> None:
     settings = {
         "wheel.py-api": "cp310",
         "cmake.define.FARANDOLE_BACKENDS": str(fetch_backends()),
-        "cmake.define.CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
         "build.tool-args": "-j2",
     }
-    options = [f"--config-setting={name}={value}" for name, value in settings.items()]
     with heartbeat("building the wheel"):
-        run(*build, "--wheel", "--outdir", BUILD / "untagged", *options)
+        run(*build, "--wheel", "--outdir", BUILD / "untagged", *package_settings.options(settings))
     (wheel,) = (BUILD / "untagged").glob("*.whl")
     # auditwheel fails if the wheel needs newer libraries than the tag allows.
     run(sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM, "-w", out, wheel)

@@ -3,17 +3,19 @@
 
 The address and undefined-behaviour sanitizers watch the run. The script fails if a test fails, if
 the tests reach fewer lines of src than the floor, or if check_error_returns.py finds an error that
-no test reaches. Processes that are killed leave no counts.
+no test reaches.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import check_error_returns
-from line_counts import LineCounts, read_line_counts
+from region_counts import RegionCounts, profile_folder, profile_variables, read_region_counts
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/asan"
@@ -24,14 +26,13 @@ def room_of(path: str) -> str:
     return "/".join(path.split("/")[:2])
 
 
-def table(counts: LineCounts) -> tuple[list[str], float]:
+def table(counts: RegionCounts) -> tuple[list[str], float]:
     """Return the rows to print, and the percentage for src as a whole."""
     rooms: dict[str, tuple[int, int]] = {}
-    for path, lines in counts.items():
-        covered = sum(line.count > 0 for line in lines.values())
+    for path, file in counts.items():
         for name in (room_of(path), "src") if path.startswith("src/") else (room_of(path),):
             lines_so_far, covered_so_far = rooms.get(name, (0, 0))
-            rooms[name] = (lines_so_far + len(lines), covered_so_far + covered)
+            rooms[name] = (lines_so_far + file.lines, covered_so_far + file.covered_lines)
     total, reached = rooms.get("src", (0, 0))
     percentages = {name: 100 * covered / max(1, lines) for name, (lines, covered) in rooms.items()}
     rows = [f"  {'room':<20} {'lines':>6} {'covered':>8} {'%':>6}"]
@@ -44,16 +45,17 @@ def table(counts: LineCounts) -> tuple[list[str], float]:
 
 def run_tests() -> bool:
     """Run the tests after deleting old counts."""
-    for counts in BUILD.rglob("*.gcda"):
-        counts.unlink()
+    shutil.rmtree(profile_folder(BUILD), ignore_errors=True)
     options = ("--output-on-failure", "--no-tests=error", "-j2", "-L", "^(unit|sim)$")
-    return subprocess.run(("ctest", "--test-dir", BUILD, *options), check=False).returncode == 0
+    command = ("ctest", "--test-dir", BUILD, *options)
+    variables = os.environ | profile_variables(BUILD)
+    return subprocess.run(command, check=False, env=variables).returncode == 0
 
 
 def main() -> None:
     subprocess.run((ROOT / "dev", "build", "asan"), check=True)
     passed = run_tests()
-    counts = read_line_counts(ROOT, BUILD)
+    counts = read_region_counts(ROOT, BUILD)
     rows, percentage = table(counts)
     print("", *rows, sep="\n")
     wrong = check_error_returns.check(ROOT, counts)

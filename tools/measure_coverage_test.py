@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from line_counts import Line
 from measure_coverage import table
+from region_counts import FileCounts
 
 
 def test_the_table_has_each_room_and_src_as_a_whole() -> None:
     counts = {
-        "src/base/a.cc": {1: Line(1), 2: Line(0)},
-        "src/engine/b.cc": {1: Line(7), 2: Line(1)},
-        "apps/farandole/main.cc": {1: Line(0)},
+        "src/base/a.cc": FileCounts(2, 1),
+        "src/engine/b.cc": FileCounts(2, 2),
+        "apps/farandole/main.cc": FileCounts(1, 0),
     }
     rows, percentage = table(counts)
     assert percentage == 75

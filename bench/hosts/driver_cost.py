@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import svg_plot  # noqa: E402
 from progress import say  # noqa: E402
 
-LAUNCHER = ROOT / "build/release/apps/farandole/farandole"
+LAUNCHER = ROOT / "build/dev/apps/farandole/farandole"
 SOURCE = ROOT / "bench/peers/stand_in_ssh.cc"
 PLOT = ROOT / "docs/start.svg"
 UNITS = svg_plot.Units(across=lambda power: str(1 << power))

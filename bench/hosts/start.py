@@ -26,7 +26,7 @@ from ssh_servers import SshServers, why_impossible  # noqa: E402
 from unpacked_packages import words_to_enter  # noqa: E402
 
 MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
-BUILD = ROOT / "build/release"
+BUILD = ROOT / "build/dev"
 PYTHON_WORKER = """
 import time
 import farandole.torch as hvd

@@ -74,7 +74,7 @@ ProcessResources resources_in_use() {
 }
 
 // The address sanitizer does not reuse freed memory, and finds leaks itself.
-#ifdef __SANITIZE_ADDRESS__
+#if __has_feature(address_sanitizer)
 constexpr bool kMemoryIsReused = false;
 #else
 constexpr bool kMemoryIsReused = true;

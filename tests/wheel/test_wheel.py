@@ -20,6 +20,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import package_settings  # noqa: E402
+
 SMOKE = Path(__file__).with_name("smoke.py")
 RUNNING = f"3.{sys.version_info.minor}"
 COMPILERS = "cc c++ gcc g++ clang clang++ cmake ninja make".split()
@@ -246,13 +249,16 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
     assert {path.name for path in (sdist / "python").iterdir()} == parts
 
 
-def test_the_sdist_builds_with_one_command(sdist: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["clang++-19", pytest.param("g++", marks=pytest.mark.long)])
+def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path: Path) -> None:
     """The wheel fits only the running Python, because it contains the nanobind backend of no other
-    version."""
+    version. If the compiler and the depth of the folder are those of the preset `dev`, ccache has
+    the objects."""
+    settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": "build/{wheel_tag}"}
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
-        *("--no-build-isolation", "--config-settings=build.tool-args=-j2"),
-        "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
+        *("--no-build-isolation", "-Cbuild.tool-args=-j2"),
+        *package_settings.options(settings),
         environment={**os.environ, "CCACHE_BASEDIR": str(sdist)},
     )
     (wheel,) = tmp_path.glob("*.whl")

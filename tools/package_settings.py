@@ -1,0 +1,20 @@
+"""The settings with which our scripts build the package `farandole`.
+
+The compiler and its flags are those of the preset `dev`. So ccache compiles a room only once for
+both, and the unit tests test the code that the package contains.
+"""
+
+from __future__ import annotations
+
+SETTINGS = {
+    "build-dir": "build/package-{wheel_tag}",  # as deep as build/dev, so relative paths are equal
+    "cmake.define.CMAKE_CXX_COMPILER": "clang++-19",
+    "cmake.define.CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+    "cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
+}
+
+
+def options(further: dict[str, str] | None = None) -> list[str]:
+    """Return the options of pip and of `python -m build` for these and further settings."""
+    settings = SETTINGS | (further or {})
+    return [f"-C{name}={value}" for name, value in settings.items()]
