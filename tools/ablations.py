@@ -150,7 +150,7 @@ def compile_command() -> list[str]:
         words = shlex.split(entry["command"])
         if "farandole_coordination.dir" in entry["command"]:
             kept = words[: words.index("-o")]
-            return ["-O1" if word == "-O2" else word for word in kept if not word.startswith("-W")]
+            return ["-O1" if word == "-O3" else word for word in kept if not word.startswith("-W")]
     raise SystemExit("the preset dev compiles no file of the coordination")
 
 

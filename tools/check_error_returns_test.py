@@ -50,7 +50,8 @@ def test_a_condition_on_the_line_does_not_count_for_the_error() -> None:
 
 
 def test_a_file_without_counts_is_not_reached() -> None:
-    assert not reached(SHORT, counts())
+    (found,) = error_returns(PATH, SHORT, {})
+    assert not found.reached
 
 
 @pytest.mark.parametrize("name", ["retry", "fix_call", "stop", "rebuild_group"])

@@ -70,8 +70,9 @@ def make(out: Path) -> None:
         "cmake.define.FARANDOLE_BACKENDS": str(fetch_backends()),
         "build.tool-args": "-j2",
     }
+    options = package_settings.options("--config-setting", settings)
     with heartbeat("building the wheel"):
-        run(*build, "--wheel", "--outdir", BUILD / "untagged", *package_settings.options(settings))
+        run(*build, "--wheel", "--outdir", BUILD / "untagged", *options)
     (wheel,) = (BUILD / "untagged").glob("*.whl")
     # auditwheel fails if the wheel needs newer libraries than the tag allows.
     run(sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM, "-w", out, wheel)

@@ -128,8 +128,9 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
             installed = Path(sysconfig.get_path("purelib")) / package
             shutil.copytree(installed, SITE / package, dirs_exist_ok=True)
     needs_build = not all(mutant.in_python for mutant in mutants)
-    is_configured = (TREE / "build/dev/build.ninja").exists()
-    if needs_build and not is_configured and not run(["cmake", "--preset", "dev"]):
+    ninja, presets = TREE / "build/dev/build.ninja", TREE / "CMakePresets.json"
+    is_configured = ninja.exists() and ninja.stat().st_mtime > presets.stat().st_mtime
+    if needs_build and not is_configured and not run(["cmake", "--fresh", "--preset", "dev"]):
         raise SystemExit("the copy of the sources cannot be configured")
     seconds = {}
     for mutant in {mutant.tests: mutant for mutant in mutants}.values():

@@ -14,7 +14,8 @@ SETTINGS = {
 }
 
 
-def options(further: dict[str, str] | None = None) -> list[str]:
-    """Return the options of pip and of `python -m build` for these and further settings."""
+def options(flag: str, further: dict[str, str] | None = None) -> list[str]:
+    """Return the options for these and further settings. `flag` is --config-settings for pip, and
+    --config-setting for `python -m build`."""
     settings = SETTINGS | (further or {})
-    return [f"-C{name}={value}" for name, value in settings.items()]
+    return [f"{flag}={name}={value}" for name, value in settings.items()]

@@ -23,7 +23,7 @@ class FileCounts:
     lines: int = 0
     covered_lines: int = 0
     # (line, column, count): from this place to the next one, the code ran `count` times. The count
-    # is 0 where there is no code. Both numbers begin at 1.
+    # is 0 where there is no code. Lines and columns begin at 1.
     starts: list[tuple[int, int, int]] = field(default_factory=list)
 
     def ran(self, line: int, column: int) -> bool:
@@ -79,7 +79,8 @@ def profile_folder(build: Path) -> Path:
 
 
 def profile_variables(build: Path) -> dict[str, str]:
-    """Return the environment of test programs: %c maps the file, %m makes one for each program."""
+    """Return the environment of test programs. %c maps the file into memory, and %m gives each
+    program its own file."""
     return {"LLVM_PROFILE_FILE": f"{profile_folder(build)}/%c%m.profraw"}
 
 

@@ -16,7 +16,7 @@ def document(*files: str) -> dict[str, Any]:
         [3, 1, 5, True, True, False],
         [4, 7, 0, True, True, False],
         [4, 20, 5, True, False, False],
-        [6, 2, 0, False, False, False],
+        [6, 2, 7, False, False, False],
     ]
     lines = {"count": 4, "covered": 3}
     entries = [{"filename": f, "segments": segments, "summary": {"lines": lines}} for f in files]
@@ -40,9 +40,10 @@ def test_a_count_holds_up_to_the_next_place(tmp_path: Path) -> None:
         "src/base/a_test.cc",
         "src/engine/job_in_test.h",
         "tests/model/job.cc",
+        "apps/farandole/main.cc",
     ],
 )
-def test_tests_do_not_count(file: str, tmp_path: Path) -> None:
+def test_tests_and_the_command_do_not_count(file: str, tmp_path: Path) -> None:
     assert not is_counted(file)
     assert counts_of_document(document(f"{tmp_path}/{file}"), tmp_path, tmp_path) == {}
 

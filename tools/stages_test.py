@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -36,6 +37,7 @@ def test_output_is_shown_in_order_and_kept(tmp_path: Path) -> None:
     assert done.stdout.endswith("2 passed, 0 failed\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "one.log").read_text() == "a\nb\nc\n"
+    assert re.search(r"\n  one +ok +[\d.]+ s +[\d.]+ cores\n", done.stdout)
 
 
 def test_the_end_of_a_failed_stage_is_repeated_below_the_table(tmp_path: Path) -> None:

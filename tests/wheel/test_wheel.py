@@ -254,11 +254,11 @@ def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path:
     """The wheel fits only the running Python, because it contains the nanobind backend of no other
     version. If the compiler and the depth of the folder are those of the preset `dev`, ccache has
     the objects."""
-    settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": "build/{wheel_tag}"}
+    settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": f"build/{compiler}"}
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
-        *("--no-build-isolation", "-Cbuild.tool-args=-j2"),
-        *package_settings.options(settings),
+        *("--no-build-isolation", "--config-settings=build.tool-args=-j2"),
+        *package_settings.options("--config-settings", settings),
         environment={**os.environ, "CCACHE_BASEDIR": str(sdist)},
     )
     (wheel,) = tmp_path.glob("*.whl")

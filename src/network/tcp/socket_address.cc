@@ -36,11 +36,10 @@ std::optional<Number> whole_number_of(std::string_view text) {
 }
 
 Result<std::uint32_t> scope_of(std::string_view whole, const std::string& name) {
-  // The kernel ignores a colon and all that follows it, so we compare the name that it gives back.
-  std::array<char, IF_NAMESIZE> found{};
-  const unsigned index_by_name = ::if_nametoindex(name.c_str());
-  if (index_by_name != 0 && ::if_indextoname(index_by_name, found.data()) && name == found.data())
-    return index_by_name;
+  // The kernel ignores a colon and all that follows it. No name of an interface has a colon.
+  const bool can_be_name = name.find(':') == std::string::npos;
+  if (const unsigned index = can_be_name ? ::if_nametoindex(name.c_str()) : 0; index != 0)
+    return index;
   if (const auto index = whole_number_of<std::uint32_t>(name); index && *index > 0) return *index;
   return address_error(whole,
                        format_text("this host has no interface '{}'", escape_controls(name)));
