@@ -238,6 +238,14 @@ def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -
     assert sum(text.count("all checks passed") for text in texts) == sum(workers)
 
 
+def test_a_rank_that_is_often_stopped_slows_the_others_down(tmp_path: Path) -> None:
+    """The sender is far ahead of the stopped rank, and must not end the job."""
+    program = [sys.executable, str(HERE / "slow_receiver.py")]
+    with Hosts(2) as hosts:
+        texts = run_program(hosts, (2, 2), tmp_path / "secret", *program)
+    assert sum(text.count("all checks passed") for text in texts) == 4
+
+
 def test_strangers_disturb_no_job(tmp_path: Path) -> None:
     """Strangers attack the launcher of node 0 and all workers while the job runs."""
     end = tmp_path / "end"

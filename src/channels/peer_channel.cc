@@ -17,7 +17,7 @@ namespace {
 // is sent, so this must be small.
 constexpr std::size_t kDataBytesMax = 256 * 1024;
 // The largest number of bytes of a group that are kept until a step wants them.
-constexpr std::size_t kEarlyBytesMax = std::size_t{64} << 20;
+constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
 // How many envelopes wait at most for the connection. This bounds the memory of their copies.
 constexpr std::size_t kEnvelopesMax = 16;
 // About how many bytes one advance() moves in each direction.
@@ -349,11 +349,13 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
   const bool has_begun =
       stream.step.generation == incoming_->generation && stream.step.sequence == incoming_->step;
   if (stream.ended || !has_begun || !stream.early.empty() || stream.to_receive.empty()) {
+    FARANDOLE_TRY(check_early(stream));
+    if (is_full()) return std::size_t{0};
     std::array<std::byte, 16384> buffer;
     FARANDOLE_TRY_ASSIGN(
         const std::size_t count,
         connection_->try_receive_data(std::span(buffer).first(std::min(left, buffer.size()))));
-    if (!stream.ended) FARANDOLE_TRY(keep_early(stream, std::span(buffer).first(count)));
+    if (!stream.ended) keep_early(stream, std::span(buffer).first(count));
     return count;
   }
   auto& front = stream.to_receive.front();
@@ -365,16 +367,21 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
   return count;
 }
 
-Status PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes) {
+bool PeerChannel::is_full() const {
+  if (!incoming_ || incoming_->type != FrameType::kData) return false;
+  const auto found = streams_.find(incoming_->group);
+  return found != streams_.end() && found->second.early.size() >= kEarlyBytesMax;
+}
+
+Status PeerChannel::check_early(const Stream& stream) const {
   const StepIdentity step{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (!stream.early.empty() && distance(stream.early_step, step) != 0)
-    return Status::stop("data of two steps arrived before the first of them had begun");
-  if (stream.early.size() + bytes.size() > kEarlyBytesMax)
-    return Status::stop(format_text("more than {} bytes of a step arrived before they were wanted",
-                                    kEarlyBytesMax));
-  stream.early_step = step;
+  if (stream.ended || stream.early.empty() || distance(stream.early_step, step) == 0) return {};
+  return Status::stop("data of two steps arrived before the first of them had begun");
+}
+
+void PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes) {
+  stream.early_step = {.generation = incoming_->generation, .sequence = incoming_->step};
   stream.early.insert(stream.early.end(), bytes.begin(), bytes.end());
-  return {};
 }
 
 // Gives early data to the steps that want it now.

@@ -4,8 +4,9 @@
 //
 // Short frames go before all data and envelopes that have not begun. Data and envelopes take turns.
 // If data comes before there is memory for it, the data is kept here, so that it does not hold up
-// the frames of other groups. There is little of it: a member sends at most two windows of a step
-// before it needs an answer.
+// the frames of other groups. If a step moves data both ways, this is at most two windows, because
+// then the peer needs an answer. If it moves data one way, as a broadcast does, the peer may be far
+// ahead. Then the channel stops receiving at a limit, until the step has taken what is kept.
 #pragma once
 
 #include <array>
@@ -68,7 +69,7 @@ class PeerChannel {
   // step that we have entered, the data of a step, or the rest of a frame.
   bool awaits_frames() const;
   bool wants_to_send() const;
-  bool wants_to_receive() const { return connection_ && !is_over_; }
+  bool wants_to_receive() const { return connection_ && !is_over_ && !is_full(); }
 
   // Control messages of a group.
   void send_message(GroupId group, Bytes message);
@@ -150,9 +151,12 @@ class PeerChannel {
   Result<std::size_t> receive_header();
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);
+  // Whether the next bytes are data that cannot be kept, because too much is kept already.
+  bool is_full() const;
   Status finish_frame();
   bool take_early();
-  Status keep_early(Stream& stream, std::span<const std::byte> bytes);
+  Status check_early(const Stream& stream) const;
+  void keep_early(Stream& stream, std::span<const std::byte> bytes);
   Status check_data(const Stream& stream) const;
 
   std::uint64_t epoch_;
