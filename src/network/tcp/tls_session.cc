@@ -457,7 +457,9 @@ Result<std::size_t> TlsSession::try_send_data(std::span<const std::byte> first,
   const std::size_t header_bytes_sent = std::min(count, unsent_.size());
   unsent_from_ = header_bytes_sent;
   if (header_bytes_sent == unsent_.size()) FARANDOLE_TRY(flush());  // forgets the sent record
-  return first.size() + count - header_bytes_sent;
+  const std::size_t payload_sent = count - header_bytes_sent;
+  in_clear_data_ = payload_sent < second.size();
+  return first.size() + payload_sent;
 }
 
 Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
@@ -483,7 +485,8 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
 
 void TlsSession::close() {
   if (std::exchange(closed_, true)) return;
-  if (progress_ == Progress::kDone) {
+  // Inside data in clear, the peer would take our last record for data.
+  if (progress_ == Progress::kDone && !in_clear_data_) {
     ::SSL_shutdown(ssl_);
     ::ERR_clear_error();
     (void)flush().ok();  // nobody would handle an error any more

@@ -147,6 +147,7 @@ class TlsSession final : public Connection {
   bool confirmation_sent_ = false;   // by the listening end
   bool may_write_ = false;           // the listening end stays silent until the peer is proven
   bool closed_ = false;
+  bool in_clear_data_ = false;       // the last data in clear is not yet sent to its end
   bool may_have_received_ = false;   // there may be a whole record in OpenSSL's buffer
   std::size_t handshake_bytes_ = 0;  // received so far
   std::uint64_t bytes_per_key_ = kBytesPerKey;

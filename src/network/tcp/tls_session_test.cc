@@ -414,6 +414,29 @@ std::pair<Link, AcceptedLinks> unsealed_data() {
   return {link, acceptance};
 }
 
+// The peer would take the record that ends a session for the rest of the data.
+TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
+  const auto context = context_of('s');
+  const auto [link, acceptance] = unsealed_data();
+  for (const bool sends_all : {false, true}) {
+    TlsPair pair(1, *context, *context, link, acceptance);
+    pair.shake_hands();
+    ASSERT_TRUE(pair.proven());
+    pair.wire->always_moves = true;
+    auto& out = pair.wire->directions[0];
+    const Bytes header = random_bytes(44, 1);
+    const Bytes data = random_bytes(1000, 2);
+    pair.wire->unread_bytes_max = out.sent.size() - out.received + (sends_all ? 10'000 : 500);
+    const auto sent = pair.dialer->try_send_data(header, data);
+    ASSERT_EQ(sent.status(), Status());
+    ASSERT_EQ(*sent < header.size() + data.size(), !sends_all);
+    const std::size_t bytes_before = out.sent.size();
+    pair.wire->unread_bytes_max = 1'000'000;
+    pair.dialer->close();
+    EXPECT_EQ(out.sent.size() > bytes_before, sends_all);
+  }
+}
+
 // Sends headers with data behind them, as frames do.
 TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
   const auto context = context_of('s');
