@@ -264,7 +264,9 @@ class HandledState(ObjectState):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if (handler := self._handlers.get(name)) is not None:
+        # A subclass may set attributes before it calls __init__().
+        handlers: dict[str, StateHandler] = self.__dict__.get("_handlers", {})
+        if (handler := handlers.get(name)) is not None:
             handler.set_value(value)
 
     def save(self) -> None:

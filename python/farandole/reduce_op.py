@@ -52,7 +52,7 @@ def op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
     """Return the op for the arguments `op` and the older `average`. Call checked() on the
     result."""
     if op is None:
-        return Sum if average is False else Average
+        return Average if average is None or average else Sum  # 0 counts as False, as in Horovod
     if average is not None:
         raise CallError(
             f"give either op or the older average, not both; got {op!r} and average={average!r}"

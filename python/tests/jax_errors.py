@@ -35,6 +35,16 @@ def _arrays() -> Iterator[tuple[Callable[[], object], str]]:
         lambda: hvd.allreduce(np.ones(2, complex)),
         f"complex128 cannot be reduced or sent; these can: {known}",
     )
+    yield (
+        lambda: hvd.allreduce(np.ones(2, ">f4")),
+        "the array has the dtype >f4, whose byte order is not that of this machine: use "
+        'array.astype("float32")',
+    )
+    yield (
+        lambda: hvd.broadcast(np.int64(2**40 + 5), 0),
+        "the array has the dtype int64 and numbers that do not fit into int32, and JAX would cut "
+        "them off: set JAX_ENABLE_X64=1 on all ranks",
+    )
     elsewhere = mock.Mock(spec=jax.Array, dtype=np.dtype("float32"), shape=(2,))
     elsewhere.devices = lambda: [mock.Mock(platform="tpu")]
     yield (

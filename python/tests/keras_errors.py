@@ -26,6 +26,11 @@ def cases() -> Iterator[Case]:
         lambda: hvd.allgather(["a"]),
         f"str32 cannot be reduced or sent; these can: {', '.join(core.dtypes)}",
     )
+    yield (
+        lambda: hvd.allgather(np.ones(2, ">i4")),
+        "the array has the dtype >i4, whose byte order is not that of this machine: use "
+        'array.astype("int32")',
+    )
     yield from _optimizers()
     yield from _training()
     yield from _callbacks()

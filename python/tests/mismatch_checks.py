@@ -24,6 +24,9 @@ class MismatchChecks(Suite):
         for call in (api.allreduce, api.reducescatter):
             self.expect_error("bool", call, self.tensor((2,), "bool"))
         self.expect_error("average", api.allreduce, tensor, True, op=api.Sum)
+        for average in (False, 0, np.False_):
+            result = api.allreduce(tensor, average=average)
+            self.expect(result, np.sum(self.inputs_of_all((2,)), 0), "float32")
         for call in (api.allgather, api.alltoall, api.reducescatter):
             self.expect_error("reshape(1)", call, self.tensor(()))
         for splits in ([1] * (self.size + 1), [-1] * self.size, [3] * self.size):

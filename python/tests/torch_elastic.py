@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -104,6 +106,16 @@ class ElasticChecks:
         state.commit()
         state.sync()
         assert state.best == 0
+
+    def check_attributes_of_a_subclass(self) -> None:
+        class StateOfTheProgram(elastic.TorchState):
+            def __init__(self, **values: Any) -> None:
+                self.note = "set before the other attributes"
+                super().__init__(**values)
+
+        state = StateOfTheProgram(epoch=3)
+        assert (state.note, state.epoch) == ("set before the other attributes", 3)
+        assert state.model is None and state.optimizer is None
 
     def check_a_wrong_call_is_not_repeated(self) -> None:
         calls: list[int] = []

@@ -180,6 +180,28 @@ class StateChecks:
         assert group["names"] == {"a", "b"} and group["scale"].sum() == 2
         assert group["function"](1) == 2 and group["sparse"].to_dense().sum() == 2
 
+    def check_state_keeps_its_dtypes(self) -> None:
+        """NAdam has one float32 value per parameter; torch would convert it to bfloat16."""
+        model, root = network().bfloat16(), self.size - 1
+        optimizer = torch.optim.NAdam(model.parameters())
+        if self.rank == root:
+            for _ in range(3):
+                for parameter in model.parameters():
+                    parameter.grad = torch.ones_like(parameter)
+                optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root)
+        [saved, *others] = hvd.allgather_object(optimizer.state_dict()["state"])
+        for other in others:
+            for index, values in saved.items():
+                for key, value in values.items():
+                    assert other[index][key].dtype == value.dtype, key
+                    assert torch.equal(other[index][key], value), key
+        before = optimizer.state_dict()["state"][0]["mu_product"].clone()
+        state = hvd.elastic.TorchState(optimizer=optimizer)
+        optimizer.step()
+        state.restore()
+        assert torch.equal(optimizer.state_dict()["state"][0]["mu_product"], before)
+
     def check_a_tensor_that_occurs_twice_is_one_tensor_afterwards(self) -> None:
         rate = torch.tensor(0.5 if self.rank else 0.25)
         groups = [{"params": [p]} for p in network().parameters()]

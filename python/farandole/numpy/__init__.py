@@ -24,7 +24,16 @@ def is_array(value: object) -> bool:
 def check(array: Any) -> None:
     if not is_array(array):
         raise CallError(f"a numpy.ndarray is needed, not a {type(array).__name__}")
-    check_dtype(array.dtype.name)
+    check_numpy_dtype(array.dtype)
+
+
+def check_numpy_dtype(dtype: np.dtype[Any]) -> None:
+    check_dtype(dtype.name)
+    if not dtype.isnative:
+        raise CallError(
+            f"the array has the dtype {dtype.str}, whose byte order is not that of this machine: "
+            f'use array.astype("{dtype.name}")'
+        )
 
 
 def dtype_and_shape(array: Any) -> str:

@@ -86,5 +86,6 @@ class TorchState(HandledState):
         **kwargs: Any,
     ) -> None:
         given = {"model": model, "optimizer": optimizer}
+        self.__dict__.update(given)  # as in Horovod, `model` is None if there is none
         trained = {name: value for name, value in given.items() if value is not None}
         super().__init__([*_registry, (_HasStateDict, StateDictHandler)], trained | kwargs)
