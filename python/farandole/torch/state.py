@@ -89,7 +89,7 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     """
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
-    _keep_dtypes(optimizer, state)
+    training_state.keep_dtypes(torch_tensors, optimizer, state)
     loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
@@ -103,28 +103,6 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         # If an optimizer wraps another one, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
-
-
-def _keep_dtypes(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Give the loaded tensors the dtypes of the state. load_state_dict() of torch converts them to
-    the dtypes of their parameters, so they would differ from those of the rank that has sent the
-    state. An optimizer of the program may have a state without the entries of torch."""
-    saved_values = state.get("state", {})
-    for group, saved in zip(optimizer.param_groups, state.get("param_groups", []), strict=False):
-        for parameter, index in zip(group["params"], saved.get("params", []), strict=False):
-            if parameter in optimizer.state and index in saved_values:
-                values = optimizer.state[parameter]
-                values.update(_with_dtypes_of(values, saved_values[index]))
-
-
-def _with_dtypes_of(loaded: Any, saved: Any) -> Any:
-    if torch.is_tensor(loaded) and torch.is_tensor(saved):
-        return loaded if loaded.dtype == saved.dtype else saved.to(loaded.device)
-    if isinstance(loaded, dict) and isinstance(saved, dict):
-        return {key: _with_dtypes_of(value, saved.get(key)) for key, value in loaded.items()}
-    if type(loaded) in (list, tuple) and type(saved) is type(loaded):
-        return type(loaded)(_with_dtypes_of(*pair) for pair in zip(loaded, saved, strict=True))
-    return loaded
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:

@@ -88,6 +88,32 @@ def broadcast_optimizer_state(
     return state[0]
 
 
+def keep_dtypes(arrays: Arrays, optimizer: Any, state: dict[str, Any]) -> None:
+    """Give the arrays that an optimizer of torch has loaded the dtypes of the state.
+    load_state_dict() of torch converts them to the dtypes of their parameters, so they would differ
+    from those of the rank that has sent the state. An optimizer of the program may have a state
+    without the entries of torch."""
+    saved_values = state.get("state", {})
+    for group, saved in zip(optimizer.param_groups, state.get("param_groups", []), strict=False):
+        for parameter, index in zip(group["params"], saved.get("params", []), strict=False):
+            if parameter in optimizer.state and index in saved_values:
+                values = optimizer.state[parameter]
+                values.update(_with_dtypes_of(arrays, values, saved_values[index]))
+
+
+def _with_dtypes_of(arrays: Arrays, loaded: Any, saved: Any) -> Any:
+    """Return what was loaded, but with `saved` in place of each array that now has another
+    dtype."""
+    if arrays.is_array(loaded) and arrays.is_array(saved):
+        return loaded if loaded.dtype == saved.dtype else arrays.on_device_of(loaded, saved)
+    if isinstance(loaded, dict) and isinstance(saved, dict):
+        return {k: _with_dtypes_of(arrays, value, saved.get(k)) for k, value in loaded.items()}
+    if type(loaded) in (list, tuple) and type(saved) is type(loaded):
+        pairs = zip(loaded, saved, strict=True)
+        return type(loaded)(_with_dtypes_of(arrays, *pair) for pair in pairs)
+    return loaded
+
+
 class _Pickler(cloudpickle.Pickler):
     """Pickle the state, and leave out the arrays that the engine can send."""
 
