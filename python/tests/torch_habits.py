@@ -13,7 +13,7 @@ import io
 import os
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -258,6 +258,48 @@ class HabitChecks(OptimizerFixture):
             self.train_reference(reference, sgd(reference), range(4), loss)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
+
+    def check_clipping_in_the_step_of_an_unfreeze(self) -> None:
+        """The first backward() after an unfreeze combines the gradients of the unfrozen layers,
+        too, so the program can clip all of them."""
+
+        def train(model: nn.Module, optimizer: Any, one_pass: Any, last: Sequence[int]) -> None:
+            for step in range(4):
+                if step == 2:
+                    for number in (0, 2, 4):
+                        model[number].requires_grad_(number in last)  # type: ignore[operator]
+                optimizer.zero_grad()
+                one_pass(model, step)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+                optimizer.step()
+
+        # The layers that are trained in the first two steps, and those in the last two. In the last
+        # case, the model is frozen only while the optimizer is made.
+        for first, last in (((4,), (0, 2, 4)), ((4,), (0, 2)), ((2, 4), (0, 4)), ((), (0, 2, 4))):
+            models = network(), network()
+            for model in models:
+                for number in {0, 2, 4}.difference(first):
+                    model[number].requires_grad_(False)
+            optimizers = self.distributed(models[0]), sgd(models[1])
+            for model in models if not first else ():
+                model.requires_grad_(True)
+            train(models[0], optimizers[0], self.own_pass, last)
+            train(models[1], optimizers[1], self.pass_of_all, last)
+            self.expect_same_everywhere(models[0])
+            self.expect_equal(*models)
+
+    def check_a_frozen_parameter_that_cannot_be_trained(self) -> None:
+        """torch allows no hook on it."""
+        model = network()
+        whole = nn.Parameter(torch.arange(3), requires_grad=False)
+        with torch.inference_mode():
+            fixed = nn.Parameter(torch.ones(2), requires_grad=False)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([*model.parameters(), whole, fixed], lr=0.1)
+        )
+        self.train(model, optimizer, range(2))
+        self.expect_same_everywhere(model)
+        assert not whole.requires_grad and not fixed.requires_grad
 
     def check_a_loop_of_two_networks(self) -> None:
         """A GAN: the generator's pass goes through the discriminator."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
 from farandole.errors import CallError
@@ -102,7 +101,6 @@ class Gradient:
         "address",
         "becomes_sparse",
         "bucket",
-        "hook",
         "last_version",
         "parameter",
         "passes_left",
@@ -115,7 +113,6 @@ class Gradient:
     def __init__(self, parameter: torch.Tensor, passes: int) -> None:
         self.parameter = parameter
         self.passes_left = passes
-        self.hook: RemovableHandle | None = None
         self.bucket: Bucket | SparseBucket | None = None  # None while the gradient has no place
         # Set only while the gradient has a place in a dense bucket: the part of the bucket's
         # memory, its address, and the tensor on it that becomes the parameter's gradient.

@@ -111,7 +111,8 @@ class Gradients:
         added = [Gradient(parameter, self._passes) for parameter in parameters]
         self._all_gradients += added
         self._unplaced += added
-        self._add_hooks()
+        for gradient in added:
+            self._add_hook(gradient)
 
     def is_member(self) -> bool:
         """Return whether this rank combines the gradients. A rank outside of the group does not."""
@@ -135,13 +136,16 @@ class Gradients:
         self._retired = True
         _remove_hooks(self._hooks)
 
-    def _add_hooks(self) -> None:
-        """Add hooks to the trained parameters. torch allows no hook on a frozen parameter."""
-        for gradient in self._unplaced:
-            if gradient.hook is None and gradient.parameter.requires_grad:
-                hook = _make_hook(weakref.ref(self), gradient)
-                gradient.hook = gradient.parameter.register_post_accumulate_grad_hook(hook)
-                self._hooks.append(gradient.hook)
+    def _add_hook(self, gradient: Gradient) -> None:
+        """Add the hook, also to a frozen parameter: the program may unfreeze it at any time before
+        backward(). torch accepts a hook only for a trained parameter, but then keeps the hook."""
+        parameter, was_trained = gradient.parameter, gradient.parameter.requires_grad
+        with contextlib.suppress(RuntimeError):  # parameters of integers, for example, never train
+            parameter.requires_grad = True
+        if parameter.requires_grad:
+            hook = _make_hook(weakref.ref(self), gradient)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+            parameter.requires_grad = was_trained
 
     def on_gradient_ready(self, gradient: Gradient) -> None:
         if not self.is_member():
@@ -302,7 +306,6 @@ class Gradients:
         if errors.found:
             self._dropped = False
             raise errors.pop_first()
-        self._add_hooks()
         self._former_buckets.clear()
         self.reduced = True
 
