@@ -115,7 +115,11 @@ Actions Supervision::worker_continued(int rank) {
 }
 
 Actions Supervision::signal_received(int signal, TimePoint now) {
-  const bool same = signal == ending_signal_ && now - last_signal_time_ < kSameSignalTime;
+  // The reader of our output stays away, so this is not a second wish of the user.
+  if (signal == SIGPIPE && has_signalled()) return {};
+  // Ctrl-C may end the reader of our output first, and reach us after that.
+  const bool same = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
+                    now - last_signal_time_ < kSameSignalTime;
   last_signal_time_ = now;
   if (same || finished()) return {};
   // If the user sends a signal to all nodes, another node may report it before it reaches us. Then

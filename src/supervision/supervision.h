@@ -68,7 +68,8 @@ class Supervision {
   Actions worker_stopped(int rank, int signal);
   Actions worker_continued(int rank);
   // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
-  // SIGPIPE if our output has no reader any more.
+  // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
+  // counts as the second signal, which kills the workers.
   Actions signal_received(int signal, TimePoint now);
   // Call it when the part of the job on another node fails; `why` names that node. It may come
   // sooner or later than failures here that it has caused, or that have caused it, because the
@@ -133,6 +134,10 @@ class Supervision {
     bool is_alive() const { return pid != 0 && !end; }
   };
 
+  // Whether the workers have got a signal that ends them.
+  bool has_signalled() const {
+    return state_ != State::kRunning && state_ != State::kLastStep && state_ != State::kOwnErrors;
+  }
   void enter(State state, std::optional<TimePoint> deadline);
   Actions terminate(int signal, TimePoint now);
   Actions kill(TimePoint now, std::vector<std::string> notices);

@@ -195,6 +195,40 @@ TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
   EXPECT_THAT(job_.closing_lines().back(), "ranks 0-2: ended with SIGTERM");
 }
 
+TEST_F(SupervisionTest, AClosedOutputIsNeverTheSecondSignal) {
+  for (const int first : {SIGPIPE, SIGINT, SIGTERM}) {
+    job_ = Supervision({710, 711, 712}, kGrace);
+    signal(first);
+    EXPECT_TRUE(actions_.forward_signal.has_value());
+    const TimePoint deadline = now_ + kGrace;
+    for (int i = 0; i < 3; ++i) {
+      now_ += seconds(1);
+      signal(SIGPIPE);
+      expect_nothing();
+    }
+    EXPECT_EQ(job_.deadline(), deadline);
+    signal(SIGINT);
+    EXPECT_TRUE(actions_.kill_everything) << "after signal " << first;
+    EXPECT_EQ(job_.exit_code(), 128 + first);
+  }
+}
+
+TEST_F(SupervisionTest, AClosedOutputAfterAFailureEndsTheJobSooner) {
+  end(2, exited(7));
+  signal(SIGPIPE);
+  EXPECT_EQ(actions_.forward_signal, std::optional(SIGTERM));
+  now_ += seconds(1);
+  signal(SIGPIPE);
+  expect_nothing();
+}
+
+TEST_F(SupervisionTest, CtrlCMayEndTheReaderOfTheOutputFirst) {
+  signal(SIGPIPE);
+  now_ += milliseconds(10);
+  signal(SIGINT);
+  expect_nothing();
+}
+
 TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
   end(0, exited(1), report_blaming(1));
   end(2, exited(1), report_blaming(0));

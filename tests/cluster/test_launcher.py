@@ -463,6 +463,23 @@ def test_a_closed_output_ends_the_job() -> None:
         assert job.remaining_processes() == []
 
 
+def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    # The shell survives the end of its output.
+    script = (
+        f"trap '' PIPE; trap 'sleep 1.5; echo yes >{saved}; exit 0' TERM; "
+        "while :; do echo x; sleep 0.05; done"
+    )
+    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+        assert job.process.stdout is not None
+        job.read_until("x")
+        job.process.stdout.close()
+        job.process.wait()
+        assert job.process.returncode == 128 + signal.SIGPIPE
+        assert saved.read_text() == "yes\n"
+        assert job.remaining_processes() == []
+
+
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
     # The script writes more than all buffers hold, while the test does not read standard output.
     script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
