@@ -420,7 +420,9 @@ void Driver::process_ended(std::size_t index) {
   // Otherwise serve() calls this again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
-  for (const std::size_t stream : {0U, 1U}) output_.stream_readable(2 * index + stream);
+  // Even if our reader is slow, we must know whether node 0's launcher has said that the job is
+  // over.
+  for (const std::size_t stream : {0U, 1U}) output_.read_rest(2 * index + stream);
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
@@ -455,6 +457,7 @@ bool Driver::replaces_first_node() {
   if (!plan_.elastic || !process.takes_part || process.job_is_over || deadline_ ||
       last_signal_ != 0)
     return false;
+  if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
   const bool is_quick = process.joined_at && now() < *process.joined_at + kQuickLossTime;
   const int failures = is_quick ? process.failures + 1 : 1;
   if (failures > kQuickLossesMax) return false;

@@ -245,6 +245,14 @@ TEST_F(DriverTest, ExitCode255OfTheJobIsNotALostConnection) {
 constexpr const char* kTrap =
     "trap 'echo $NODE got INT; exit 130' INT; echo ready $NODE; while :; do sleep 0.01; done";
 
+TEST_F(DriverTest, AnElasticJobIsOverWhenTheLauncherOfTheFirstNodeSucceeds) {
+  plan_.elastic.emplace();
+  const EndedJob job = run("echo on node $NODE");  // no launcher says that the job is over
+  EXPECT_EQ(job.code, 0);
+  EXPECT_EQ(job.errors, "");
+  EXPECT_THAT(job.output, HasSubstr("on node 0\n"));
+}
+
 TEST_F(DriverTest, CtrlCReachesTheProgramsOnAllHosts) {
   start(kTrap);
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);

@@ -128,6 +128,20 @@ void JobOutput::stream_readable(std::size_t index) {
   watch_full_sinks();
 }
 
+void JobOutput::read_rest(std::size_t index) {
+  Stream& stream = streams_.at(index);
+  if (!stream.ours.valid()) return;
+  const std::size_t bytes_max = capacity_of(stream.ours);
+  for (std::size_t count = 0; count < bytes_max;) {
+    const StreamRead read = read_available(stream.ours);
+    forward_bytes(stream, read.bytes);
+    if (read.ended) end_stream(stream);
+    if (read.ended || read.bytes.empty()) break;
+    count += read.bytes.size();
+  }
+  watch_full_sinks();
+}
+
 Descriptor JobOutput::replace_stream(std::size_t index, Descriptor ours) {
   Descriptor& current = streams_.at(index).ours;
   poller_.remove(current.get());

@@ -64,6 +64,10 @@ class JobOutput {
   void worker_started(int local_rank, pid_t pid);
 
   void stream_readable(std::size_t index);
+  // Reads what a process that has ended has written to the stream, even while we do not read from
+  // the workers because our reader is slow. Reads no more than the stream holds, because another
+  // process may go on writing.
+  void read_rest(std::size_t index);
   // Reads a stream from another descriptor from now on, and returns the one that it had.
   Descriptor replace_stream(std::size_t index, Descriptor ours);
   void sink_writable();
@@ -83,7 +87,7 @@ class JobOutput {
   // True if the reader of our output has closed the pipe.
   bool closed() const;
 
-  // Reads the rest of the workers' streams. Call it when all workers have ended.
+  // Does read_rest() for all streams, and closes them. Call it when all workers have ended.
   void read_remaining();
   // Completes the last line. From then on, call only sink_writable() until everything_is_written().
   void close();

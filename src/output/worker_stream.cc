@@ -13,6 +13,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kTerminalBytesMax = 1024 * 1024;
 
 Status stream_error(const char* what) {
   return Status::stop(std::string("cannot make a pipe or terminal for a worker's output: ") + what +
@@ -74,6 +75,11 @@ StreamRead read_available(const Descriptor& stream) {
   if (count <= 0) result.ended = count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   result.bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   return result;
+}
+
+std::size_t capacity_of(const Descriptor& stream) {
+  const int bytes = ::fcntl(stream.get(), F_GETPIPE_SZ);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : kTerminalBytesMax;
 }
 
 }  // namespace farandole

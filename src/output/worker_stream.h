@@ -5,6 +5,7 @@
 
 #include <sys/ioctl.h>
 
+#include <cstddef>
 #include <string>
 
 #include "base/descriptor.h"
@@ -33,5 +34,8 @@ struct StreamRead {
   bool ended = false;
 };
 StreamRead read_available(const Descriptor& stream);
+
+// The number of bytes that may be in the stream, written and not read.
+std::size_t capacity_of(const Descriptor& stream);
 
 }  // namespace farandole

@@ -1,0 +1,67 @@
+#include "output/job_output.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kPipeBytes = 64 * 1024;
+
+// One worker, whose standard output is also copied to a pipe that nobody reads. Its lines are taken
+// instead of shown.
+class JobOutputTest : public ::testing::Test {
+ protected:
+  JobOutputTest() {
+    ::signal(SIGPIPE, SIG_IGN);
+    output_.set_line_taker([this](int /*worker*/, std::size_t /*stream*/, const std::string& line) {
+      ++lines_;
+      last_line_ = line;
+      return true;
+    });
+    output_.begin(0, {});
+    ends_ = *output_.add_worker(0);
+  }
+
+  void write_line(std::size_t bytes) const {
+    const std::string line = std::string(bytes - 1, 'x') + "\n";
+    EXPECT_EQ(::write(ends_.standard_output.get(), line.data(), line.size()),
+              static_cast<ssize_t>(bytes));
+  }
+
+  Poller poller_ = *Poller::create();
+  OutputOptions options_{.prefix = *LinePrefix::parse(""),
+                         .shown_ranks = {},
+                         .folder = {},
+                         .line_bytes_max = kLineBytesMax,
+                         .uses_terminals = false};
+  JobOutput output_{poller_, {0, 100}, options_};
+  JobOutput::WorkerEnds ends_;
+  int lines_ = 0;
+  std::string last_line_;
+};
+
+TEST_F(JobOutputTest, TheRestOfAProcessIsReadEvenIfTheReaderIsSlow) {
+  std::array<int, 4> pipes{};
+  ASSERT_EQ(::pipe2(pipes.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(pipes.data() + 2, O_CLOEXEC), 0);
+  output_.copy_to({pipes[1], pipes[3]});
+  for (int i = 0; i < 20; ++i) {  // until too many bytes wait to be copied
+    write_line(kPipeBytes);
+    output_.read_rest(0);
+  }
+  write_line(10);
+  output_.stream_readable(0);
+  EXPECT_EQ(last_line_.size(), kPipeBytes - 1) << "the slow reader stops the worker";
+  output_.read_rest(0);
+  EXPECT_EQ(last_line_, "xxxxxxxxx");
+  for (const int pipe : pipes) ::close(pipe);
+}
+
+}  // namespace
+}  // namespace farandole
