@@ -239,6 +239,16 @@ TEST_F(NodeLinks, CarryMoreThanTheKernelKeeps) {
               static_cast<char>('a' + i % 26));
 }
 
+TEST_F(NodeLinks, ALongReportArrivesInPart) {
+  Launcher& zero = first(2);
+  Launcher& one = other(1, 2);
+  run_until_started();
+  one.link->report_end(3, std::vector<std::string>(1000, std::string(100, 'x')));
+  run_until([&] { return !zero.ends.empty(); });
+  EXPECT_EQ(zero.ends.front().exit_code, 3);
+  EXPECT_THAT(zero.ends.front().report, ::testing::Contains(HasSubstr("lines are missing here")));
+}
+
 TEST_F(NodeLinks, HearOfFailuresOnce) {
   Launcher& zero = first(3);
   Launcher& one = other(1, 3);

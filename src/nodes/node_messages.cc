@@ -2,13 +2,29 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "base/fields.h"
+#include "base/format.h"
 
 namespace farandole {
 namespace {
+
+// A control frame has room for 64 KiB; the rest is for the other fields and the note.
+constexpr std::size_t kReportBytesMax = 60U << 10U;
+
+std::size_t bytes_in_message(const std::string& line) {
+  return sizeof(std::uint32_t) + line.size();
+}
+
+// Returns how many lines fit into these bytes. Their sum must be larger.
+std::size_t lines_that_fit(auto line, std::size_t bytes) {
+  std::size_t count = 0;
+  for (; bytes_in_message(*line) <= bytes; ++line, ++count) bytes -= bytes_in_message(*line);
+  return count;
+}
 
 // One list of fields per message serves both directions: `visit` reads or writes each field.
 void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
@@ -83,6 +99,20 @@ std::optional<NodeMessage> read_kind(std::size_t kind, std::span<const std::byte
 }
 
 }  // namespace
+
+Ended make_ended(int exit_code, const std::vector<std::string>& report) {
+  Ended ended{static_cast<std::uint32_t>(exit_code), report};
+  std::size_t bytes = 0;
+  for (const std::string& line : report) bytes += bytes_in_message(line);
+  if (bytes <= kReportBytesMax) return ended;
+  const std::size_t first = lines_that_fit(report.begin(), kReportBytesMax / 2);
+  const std::size_t last = lines_that_fit(report.rbegin(), kReportBytesMax / 2);
+  const auto begin = ended.report.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end = ended.report.end() - static_cast<std::ptrdiff_t>(last);
+  *begin = format_text("… lines are missing here, because the report is too long: {}", end - begin);
+  ended.report.erase(begin + 1, end);
+  return ended;
+}
 
 Bytes encode(const NodeMessage& message) {
   FieldWriter writer;

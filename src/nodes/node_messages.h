@@ -98,6 +98,10 @@ struct Ended {
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 
+// A message of one frame has room for the report: if it is too long, a note replaces lines in its
+// middle.
+Ended make_ended(int exit_code, const std::vector<std::string>& report);
+
 // 0 →: all nodes have ended. The exit code is that of the job: that of the first failure, or 0 if
 // all have succeeded.
 struct Over {

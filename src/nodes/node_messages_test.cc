@@ -1,8 +1,11 @@
 #include "nodes/node_messages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "network/frame.h"
 
 namespace farandole {
 namespace {
@@ -52,6 +55,24 @@ TEST(NodeMessages, CutOrExtendedBytesAreNone) {
       EXPECT_FALSE(decode_node_message(std::span(bytes).first(count)).has_value());
     bytes.push_back(std::byte{0});
     EXPECT_FALSE(decode_node_message(bytes).has_value());
+  }
+}
+
+TEST(NodeMessages, ALongReportIsCutInItsMiddle) {
+  const std::vector<std::string> box{"the first line", "the last line"};
+  EXPECT_EQ(make_ended(3, box), (Ended{3, box}));
+  for (const std::size_t bytes : {0U, 1U, 100U, 30'000U, 70'000U}) {
+    std::vector<std::string> report(20'000, std::string(bytes, 'x'));
+    report.front() = box.front();
+    report.back() = box.back();
+    const Ended ended = make_ended(3, report);
+    EXPECT_LE(encode(ended).size(), payload_bytes_max(FrameType::kControl));
+    EXPECT_EQ(ended.report.front(), box.front());
+    EXPECT_EQ(ended.report.back(), box.back());
+    const std::size_t missing = report.size() - (ended.report.size() - 1);
+    EXPECT_THAT(ended.report, ::testing::Contains("… lines are missing here, because the report is "
+                                                  "too long: " +
+                                                  std::to_string(missing)));
   }
 }
 

@@ -261,7 +261,7 @@ void OtherNode::report_failing(const NodeFailure& failure) {
 }
 
 void OtherNode::report_end(int exit_code, const std::vector<std::string>& report) {
-  ended_ = Ended{static_cast<std::uint32_t>(exit_code), report};
+  ended_ = make_ended(exit_code, report);
   tell(*ended_);
 }
 
