@@ -269,14 +269,9 @@ bool JobOutput::closed() const {
 }
 
 void JobOutput::read_remaining() {
-  for (auto& stream : streams_) {
-    if (!stream.ours.valid()) continue;
-    for (;;) {
-      const StreamRead read = read_available(stream.ours);
-      forward_bytes(stream, read.bytes);
-      if (read.ended || read.bytes.empty()) break;
-    }
-    end_stream(stream);
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    read_rest(i);
+    if (streams_[i].ours.valid()) end_stream(streams_[i]);
   }
 }
 

@@ -63,5 +63,18 @@ TEST_F(JobOutputTest, TheRestOfAProcessIsReadEvenIfTheReaderIsSlow) {
   for (const int pipe : pipes) ::close(pipe);
 }
 
+TEST_F(JobOutputTest, AProcessThatGoesOnWritingDelaysNobody) {
+  constexpr int kLines = 1000;
+  // For each line that is read, another one is written, so the pipe is never empty.
+  output_.set_line_taker([this](int, std::size_t, const std::string&) {
+    if (++lines_ < kLines) write_line(kPipeBytes / 2);
+    return true;
+  });
+  write_line(kPipeBytes / 2);
+  output_.read_remaining();
+  EXPECT_GT(lines_, 0);
+  EXPECT_LT(lines_, kLines / 10);
+}
+
 }  // namespace
 }  // namespace farandole
