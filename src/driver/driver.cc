@@ -59,6 +59,8 @@ constexpr auto kLostTime = std::chrono::seconds(40);
 // If node 0's launcher is lost more often than this, each time within this time, the job ends.
 constexpr int kQuickLossesMax = 3;
 constexpr auto kQuickLossTime = std::chrono::seconds(60);
+// How often we try to reap a process that a debugger traces.
+constexpr auto kTracedTime = std::chrono::milliseconds(200);
 // A host of an elastic job that has left has this time to end its launcher.
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 
@@ -684,9 +686,11 @@ void Driver::give_up_silent_hosts() {
 }
 
 std::optional<TimePoint> Driver::next_deadline() const {
-  if (deadline_) return deadline_;
-  std::optional<TimePoint> first;
+  std::optional<TimePoint> first = deadline_;
   const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
+  for (const HostProcess& process : processes_)
+    if (process.remote.must_be_reaped()) consider(now() + kTracedTime);
+  if (deadline_) return first;
   if (discovery_ && may_have_more_hosts()) consider(discovery_->deadline());
   for (const HostProcess& process : processes_) {
     if (process.start_again) consider(*process.start_again);
@@ -698,6 +702,8 @@ std::optional<TimePoint> Driver::next_deadline() const {
 }
 
 void Driver::time_passed() {
+  for (std::size_t index = 0; index < processes_.size(); ++index)
+    if (processes_[index].remote.must_be_reaped()) process_ended(index);
   give_up_silent_hosts();
   start_again_what_is_due();
   look_for_hosts();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/descriptor_limit.h"
@@ -26,6 +27,8 @@ namespace farandole {
 namespace {
 
 constexpr auto kMemorySampleTime = std::chrono::milliseconds(2500);
+// How often we try to reap a worker that a debugger traces.
+constexpr auto kTracedTime = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -61,6 +64,7 @@ int Agent::run() {
   while (!supervision_->finished() &&
          (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    reap_traced();
     reap_orphans();
     stalls_.show_stack(now());
     check_missing_inits();
@@ -277,6 +281,7 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kWorker:
+      poller_.remove(workers_.pidfd(static_cast<int>(index_of(ready))));
       return worker_ended(static_cast<int>(index_of(ready)));
     case Source::kStream:
       return output_.stream_readable(index_of(ready));
@@ -300,6 +305,7 @@ std::optional<TimePoint> Agent::deadline() const {
   if (may_change_members()) consider(elastic_->deadline());
   if (may_check_stalls()) consider(stalls_.next_check());
   consider(last_memory_sample_ + kMemorySampleTime);
+  if (!traced_.empty()) consider(now() + kTracedTime);
   return first;
 }
 
@@ -338,9 +344,8 @@ void Agent::handle_signal(int signal) {
 
 void Agent::worker_ended(int local_rank) {
   const int rank = layout_.rank_of(local_rank);
-  poller_.remove(workers_.pidfd(local_rank));
   const auto how_it_ended = reap(workers_.pid(local_rank));
-  if (!how_it_ended) return;
+  if (!how_it_ended) return traced_.push_back(local_rank);
   WorkerEnd end{.how = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
   end.record = workers_.report(local_rank);
   end.memory_kills = memory_kills_.recent_kills();
@@ -384,6 +389,11 @@ void Agent::handle_stops() {
     perform(supervision_->worker_stopped(rank, info.si_status));
     if (elastic_) elastic_->worker_stopped(rank, now());
   }
+}
+
+// While a debugger traces a worker that has ended, only the debugger can reap it.
+void Agent::reap_traced() {
+  for (const int local_rank : std::exchange(traced_, {})) worker_ended(local_rank);
 }
 
 // When a worker dies, its children become ours, because we are a subreaper. Workers are not reaped

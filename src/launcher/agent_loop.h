@@ -102,6 +102,7 @@ class Agent {
   void advance_elastic_job();
   void output_closed();
   void handle_stops();
+  void reap_traced();
   void reap_orphans();
   void perform(const Actions& actions);
   void forward(int signal);
@@ -131,6 +132,7 @@ class Agent {
   std::unique_ptr<JobSheet> sheet_;               // what `farandole status` reads
   std::unique_ptr<WorkerReports> other_workers_;  // the same about other nodes; only on node 0
   WorkerTable workers_;
+  std::vector<int> traced_;       // local ranks that have ended, but cannot be reaped yet
   WorkerNotices worker_notices_;  // of an elastic job
   std::optional<Supervision> supervision_;
   std::unique_ptr<ElasticNode> elastic_;         // null: the number of workers is fixed

@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "launcher/launcher_in_test.h"
@@ -253,6 +256,26 @@ TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   LauncherInTest agent(agent_of(shell_job(1, "setsid sleep 1000 & echo child $!; exit 3")));
   EXPECT_EQ(agent.end(), 3);
   EXPECT_TRUE(is_gone(agent.number_after("child ")));
+}
+
+// Only the process that traces a worker can reap it, until it lets the worker go.
+TEST(Agent, NoticesTheEndOfATracedWorker) {
+  LauncherInTest agent(agent_of(shell_job(
+      2,
+      "trap 'echo heard' USR1; sleep 1000 & echo rank $FARANDOLE_RANK is $$, ready; wait; wait")));
+  for (const char* rank : {"rank 0 is ", "rank 1 is "}) agent.read_until(rank);
+  agent.read_until("ready\n");
+  const pid_t traced = agent.number_after("rank 0 is ");
+  if (::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) != 0)
+    GTEST_SKIP() << "this process may not trace others: " << std::strerror(errno);
+  ::kill(traced, SIGKILL);
+  siginfo_t end{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced), &end, WEXITED | WNOWAIT | __WALL), 0);
+  agent.send(SIGUSR1);
+  agent.read_until("heard");  // the launcher has passed the end of the traced worker
+  EXPECT_EQ(::waitpid(traced, nullptr, __WALL), traced);
+  EXPECT_EQ(agent.end(), 128 + SIGKILL);
+  EXPECT_THAT(agent.output(), HasSubstr("killed by signal 9 (SIGKILL)"));
 }
 
 TEST(Agent, ReportsThatAWorkerIsStoppedAndContinues) {

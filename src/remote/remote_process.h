@@ -64,8 +64,12 @@ class RemoteProcess {
   // Call it when the poller reports `end`: whether the process has ended. If so, the poller does
   // not report it again.
   bool has_ended();
-  // Call it when has_ended(). Closes the input. Returns false if there is no process.
+  // Call it when has_ended(). Closes the input. Returns false if there is no process, or if it
+  // cannot be reaped yet.
   bool reap();
+  // Whether has_ended() was true, and reap() was not called or has returned false. The latter
+  // happens while a debugger traces the process: call reap() again after a time.
+  bool must_be_reaped() const { return is_running() && !end_is_watched_; }
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -103,6 +105,37 @@ class RemoteProcessTest : public ::testing::Test {
   std::array<LineSplitter, 2> splitters_;
   std::array<std::vector<std::string>, 2> lines_;  // of the program, by stream
 };
+
+TEST_F(RemoteProcessTest, ATracedProcessIsReapedLater) {
+  start("localhost", "echo hello, version 1; echo $$; read line");
+  serve_until([this] { return !lines_[0].empty(); });
+  const pid_t pid = std::stoi(lines_[0].front());
+  // A child cannot be traced by its parent here: the parent could reap it.
+  std::array<int, 2> begun{};
+  std::array<int, 2> over{};
+  ASSERT_EQ(::pipe(begun.data()) + ::pipe(over.data()), 0);
+  const pid_t tracer = ::fork();
+  if (tracer == 0) {
+    char byte = ::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 ? 'y' : 'n';
+    if (::write(begun[1], &byte, 1) == 1) (void)::read(over[0], &byte, 1);
+    ::_exit(0);
+  }
+  char answer = 0;
+  EXPECT_EQ(::read(begun[0], &answer, 1), 1);
+  if (answer == 'y') {
+    process_->signal(SIGKILL);
+    while (!process_->has_ended()) poller_.wait(std::nullopt);
+    EXPECT_FALSE(process_->reap());
+    EXPECT_TRUE(process_->must_be_reaped());
+  }
+  EXPECT_EQ(::write(over[1], "x", 1), 1);
+  EXPECT_EQ(::waitpid(tracer, nullptr, 0), tracer);
+  for (const int end : {begun[0], begun[1], over[0], over[1]}) ::close(end);
+  if (answer != 'y') GTEST_SKIP() << "a process may not trace others here";
+  EXPECT_TRUE(process_->reap());
+  EXPECT_FALSE(process_->must_be_reaped());
+  EXPECT_EQ(process_->end()->signal, SIGKILL);
+}
 
 TEST_F(RemoteProcessTest, OnTheOwnHostTheProgramRunsDirectly) {
   start("localhost", "echo hello, version 1.2; echo one; exit 3");
