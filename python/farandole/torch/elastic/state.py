@@ -70,8 +70,7 @@ def set_handler_registry(registry: HandlerRegistry) -> None:
 
 
 class TorchState(HandledState):
-    """Keep the state of a training: `TorchState(model, optimizer, sampler=sampler, epoch=0,
-    batch=0)`.
+    """Keep the state of a training: `TorchState(model, optimizer, sampler=sampler, epoch=0)`.
 
     Each argument becomes an attribute. Models, optimizers, samplers, and all other objects with
     state_dict() and load_state_dict(), such as learning rate schedulers, are saved by their
