@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -251,6 +253,28 @@ TEST_F(DriverTest, AnElasticJobIsOverWhenTheLauncherOfTheFirstNodeSucceeds) {
   EXPECT_EQ(job.code, 0);
   EXPECT_EQ(job.errors, "");
   EXPECT_THAT(job.output, HasSubstr("on node 0\n"));
+}
+
+TEST_F(DriverTest, TheEndOfATracedLauncherIsNoticed) {
+  start(
+      "trap 'echo heard; exit 0' USR1; echo $HOST_NAME: launcher $PPID,; "
+      "while :; do sleep 0.01; done");
+  const std::string begin = "localhost: launcher ";
+  wait_for_output(begin);
+  wait_for_output("owl: launcher ");
+  const std::string output = text_of(STDOUT_FILENO);
+  const pid_t traced = std::stoi(output.substr(output.find(begin) + begin.size()));
+  if (::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr) != 0)
+    GTEST_SKIP() << "this process may not trace others: " << std::strerror(errno);
+  ::kill(traced, SIGKILL);
+  siginfo_t ended{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced), &ended, WEXITED | WNOWAIT | __WALL), 0);
+  interrupt(SIGUSR1);
+  wait_for_output("heard");  // the driver has seen the end of the traced launcher, too
+  EXPECT_EQ(::waitpid(traced, nullptr, __WALL), traced);
+  const EndedJob job = end();
+  EXPECT_EQ(job.code, 128 + SIGKILL);
+  EXPECT_THAT(job.errors, HasSubstr("localhost: the launcher was killed by signal 9 (SIGKILL)"));
 }
 
 TEST_F(DriverTest, CtrlCReachesTheProgramsOnAllHosts) {

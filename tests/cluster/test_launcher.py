@@ -465,9 +465,9 @@ def test_a_closed_output_ends_the_job() -> None:
 
 def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
-    # The shell survives the end of its output.
+    # The shell survives the end of its output. Its words wake the launcher some time after SIGTERM.
     script = (
-        f"trap '' PIPE; trap 'sleep 1.5; echo yes >{saved}; exit 0' TERM; "
+        f"trap '' PIPE; trap 'sleep 1; echo saving; sleep 1; echo yes >{saved}; exit 0' TERM; "
         "while :; do echo x; sleep 0.05; done"
     )
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
