@@ -314,6 +314,29 @@ class KerasTrainingChecks(Suite):
             hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
             self.expect_apart(model)
 
+    def check_gradients_outside_of_the_group(self) -> None:
+        """A rank that is not a member trains alone, as a member does on the data of all members."""
+        x, y = (np.reshape(data, (BATCHES, ROWS, -1)) for data in (self.words, self.y))
+        for group in self.groups:
+            members = group.ranks if group.included() else [self.rank]
+            rows = np.isin(np.arange(ROWS) % self.size, members)
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), process_set=group)
+            together = self.train_together(make_model(), optimizer)
+            of_members = np.concatenate(x[:, rows]), np.concatenate(y[:, rows])
+            sgd = keras.optimizers.SGD(0.1)
+            alone = self.fit(make_model(), sgd, *of_members, int(rows.sum()))
+            self.expect_close(together, alone)
+            optimizer = hvd.DistributedOptimizer(
+                keras.optimizers.SGD(1.0), backward_passes_per_step=2, process_set=group
+            )
+            variables = [keras.Variable(0.0), keras.Variable(0.0)]
+            optimizer.register_local_var(variables[1])
+            optimizer.build(variables)
+            for _ in range(2):
+                optimizer.apply([keras.ops.ones(()) * self.rank, keras.ops.ones(())], variables)
+            wanted = [-2.0 * np.mean(members), -2.0 / len(members)]
+            np.testing.assert_allclose([float(variable) for variable in variables], wanted)
+
     def check_local_variables_over_several_batches(self) -> None:
         """Local variables get the same sums or averages as variables that are shared."""
         for averages, wanted in ((False, -2.0), (True, -1.0)):

@@ -7,6 +7,7 @@ inside them. Odd ranks also optimize their graphs in another way than even ranks
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import pickle
 import random
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +25,7 @@ from suite import Suite
 from tensorflow_frontend import TensorFlowFrontend
 
 import farandole.tensorflow as hvd
+from farandole import lifecycle
 from farandole.tensorflow.ops import query
 
 if os.environ.get("ONE_THREAD") == "1":
@@ -262,6 +265,84 @@ class TensorFlowCompiledChecks(Suite):
             assert text in str(error), str(error)
         else:
             raise AssertionError("no error")
+
+    def check_gradients_outside_of_the_group(self) -> None:
+        """A rank that is not a member gets its own gradients, also in the functions of an elastic
+        job, which ask in each run."""
+        rank, size = self.rank, self.size
+        table, x, unused = (tf.Variable(tf.ones([size, 2])) for _ in range(3))
+        for group, as_dense in itertools.product(self.groups[:1], (False, True)):
+
+            def gradients(*chosen: Any, group: Any = group, as_dense: bool = as_dense) -> Any:
+                tape = hvd.DistributedGradientTape(
+                    tf.GradientTape(), sparse_as_dense=as_dense, process_set=group
+                )
+                with tape:
+                    parts = [tf.gather(table, [rank, 0]), (1.0 + rank) * x]
+                    loss = tf.add_n([tf.reduce_sum(part) for part in parts])
+                return tape.gradient(loss, chosen)
+
+            members = group.ranks if group.included() else [rank]
+            rows = np.zeros((size, 2))
+            for member in members:
+                rows[member] += 1 / len(members)
+            rows[0] += 1
+            for make in (lambda call: call, tf.function):
+                with mock.patch.object(lifecycle, "is_elastic", lambda value=not as_dense: value):
+                    of_table, of_x, none = make(gradients)(table, x, unused)
+                    assert not as_dense or make(gradients)(unused) == (None,)
+                assert none is None and isinstance(of_table, tf.IndexedSlices) != as_dense
+                np.testing.assert_allclose(tf.convert_to_tensor(of_table).numpy(), rows)
+                np.testing.assert_allclose(of_x.numpy(), 1.0 + np.mean(members))
+
+    def check_optimizers_outside_of_the_group(self) -> None:
+        for group, is_elastic in itertools.product(self.groups[:1], (False, True)):
+            members = group.ranks if group.included() else [self.rank]
+            for passes in (1, 2):
+                with (
+                    mock.patch.object(lifecycle, "is_elastic", lambda value=is_elastic: value),
+                    tf.Graph().as_default(),
+                ):
+                    x = tf.Variable(10.0)
+                    optimizer = hvd.DistributedOptimizer(
+                        tf.compat.v1.train.GradientDescentOptimizer(1.0),
+                        backward_passes_per_step=passes,
+                        process_set=group,
+                    )
+                    step = optimizer.minimize(x * float(self.rank))
+                    with tf.compat.v1.Session() as session:
+                        session.run(tf.compat.v1.global_variables_initializer())
+                        for _ in range(2):
+                            session.run(step)
+                        found = session.run(x)
+                np.testing.assert_allclose(found, 10.0 - 2 * np.mean(members), rtol=1e-6)
+
+    def check_tapes_in_functions_of_an_earlier_job(self) -> None:
+        """A rank that was outside of the group notices that the number of the group has another
+        meaning, if it is a member now."""
+        if self.size != 3:
+            return
+        x = tf.Variable(1.0)
+        pair = self.groups[0]
+
+        @tf.function
+        def gradient() -> Any:
+            with hvd.DistributedGradientTape(tf.GradientTape(), process_set=pair) as tape:
+                loss = x * float(self.rank)
+            return tape.gradient(loss, x)
+
+        def expect_works() -> None:
+            assert float(gradient()) == (0.5 if self.rank < 2 else 2.0)
+
+        expect_works()
+        self.api.shutdown()
+        self.init()
+        expect_works()
+        self.api.shutdown()
+        hvd.init(process_sets=[hvd.ProcessSet(ranks) for ranks in ([0, 2], [1, 2], [0, 1])])
+        self.expect_rejected("traced before the last init()", gradient)
+        self.api.shutdown()
+        self.init()
 
     def check_gradients_of_all_operations(self) -> None:
         for make in (lambda call: call, tf.function, unknown_shapes):

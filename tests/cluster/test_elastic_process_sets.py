@@ -175,6 +175,51 @@ def test_an_optimizer_goes_on_in_its_process_set(tmp_path: Path) -> None:
         assert launched.end() == 0, launched.errors
 
 
+TAPE = """
+import os, sys, time, tensorflow as tf
+import farandole.tensorflow as hvd
+number, folder = int(os.environ["FARANDOLE_ELASTIC_WORKER"]), sys.argv[1]
+pair = hvd.ProcessSet([0, 1])
+hvd.init(process_sets=[pair, hvd.ProcessSet([0, 2])])
+x = tf.Variable(1.0)
+state = hvd.elastic.TensorFlowState([], step=0)
+
+
+@tf.function
+def gradient(factor):
+    with hvd.DistributedGradientTape(tf.GradientTape(), process_set=pair) as tape:
+        loss = x * factor
+    return tape.gradient(loss, x)
+
+
+@hvd.elastic.run
+def train(state):
+    while hvd.allreduce(tf.constant(float(os.path.exists(folder + "/quiet")))) < 1:
+        factor = float(1 + hvd.rank() + state.step % 5)
+        wanted = 1.5 + state.step % 5 if pair.included() else factor
+        assert float(gradient(tf.constant(factor))) == wanted, "a wrong gradient"
+        state.step += 1
+        print(f"worker {number} trains as rank {hvd.rank()} of {hvd.size()}", flush=True)
+        state.commit()
+        time.sleep(0.01)
+    assert gradient.experimental_get_tracing_count() == 1
+
+
+train(state)
+"""
+
+
+def test_a_function_goes_on_when_its_rank_becomes_a_member(tmp_path: Path) -> None:
+    """TensorFlow traces the function only once: in worker 2, while that is not a member."""
+    program = (sys.executable, "-c", TAPE, str(tmp_path))
+    with Launched("run", "-n", "3", "--min-workers", "2", *FAST, *program) as launched:
+        launched.read_until("worker 2 trains as rank 2 of 3")
+        kill(launched, 1)
+        launched.read_until("worker 2 trains as rank 1 of 2")
+        (tmp_path / "quiet").touch()
+        assert launched.end() == 0, launched.errors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
-from farandole import arguments, operations
+from farandole import arguments, lifecycle, operations
 from farandole import numpy as numpy_arrays
 from farandole.arrays import SIGNED_DTYPES
 from farandole.comparison import equal_on_all_members, exchange
@@ -38,6 +38,22 @@ def frontend() -> Any:
 class _DenseGradients:
     """Implements farandole.training.gradients.GradientFunctions for torch and JAX. In these
     backends Keras makes no sparse gradients."""
+
+    def if_member(
+        self,
+        group: Group,
+        gradients: Sequence[Any],
+        together: Callable[[], list[Any]],
+        alone: Callable[[], list[Any]],
+    ) -> list[Any]:
+        if group.included() is not False:
+            return together()
+        if keras.config.backend() == "jax" and lifecycle.is_elastic():
+            tracer = importlib.import_module("jax").core.Tracer
+            # A program without calls would not notice that this rank has become a member.
+            if any(isinstance(gradient, tracer) for gradient in gradients):
+                return together()
+        return alone()
 
     def same_on_all(
         self,

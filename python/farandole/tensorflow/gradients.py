@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from farandole import arguments, lifecycle
 from farandole.compression import AnyCompressor
-from farandole.group import Group
+from farandole.group import Group, global_process_set
 from farandole.operations import Allgather, Allreduce
 from farandole.tensorflow import ops
 from farandole.tensorflow.operations import run
@@ -19,6 +20,26 @@ from farandole.training.gradients import DIFFERENT_KINDS, NAME, Kind, check_kind
 class TensorFlowGradients:
     """Implements farandole.training.gradients.GradientFunctions. Sparse gradients are
     tf.IndexedSlices."""
+
+    def if_member(
+        self,
+        group: Group,
+        gradients: Sequence[Any],
+        together: Callable[[], list[Any]],
+        alone: Callable[[], list[Any]],
+    ) -> list[Any]:
+        if tf.executing_eagerly():
+            return alone() if group.included() is False else together()
+        if group is global_process_set or (
+            # When the job is formed again, another group may get the number of this one.
+            group.was_added if lifecycle.is_elastic() else group.included() is not False
+        ):
+            return together()
+        # The function or graph may outlive the job, and this rank may become a member, or no longer
+        # be one. So each run asks again.
+        is_member = tf.equal(ops.query("included", arguments.group_number(group)), 1)
+        results: list[Any] = tf.cond(is_member, together, alone)
+        return results
 
     def same_on_all(
         self,

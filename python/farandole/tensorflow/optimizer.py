@@ -103,7 +103,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             they are added up.
         num_groups: Checked and not used, like groups, because all gradients are one batch.
         groups: Checked and not used.
-        process_set: The group; by default all ranks.
+        process_set: The group; by default all ranks. A rank outside of it gets its own gradients.
         scale_local_gradients: Whether the gradients of register_local_var() are divided by the
             number of members.
 

@@ -40,6 +40,18 @@ class Kind(enum.IntEnum):
 class GradientFunctions(Protocol):
     """What a frontend does with gradients."""
 
+    def if_member(
+        self,
+        group: Group,
+        gradients: Sequence[Array],
+        together: Callable[[], list[Array]],
+        alone: Callable[[], list[Array]],
+    ) -> list[Array]:
+        """Return together() if this rank is a member of the group, and alone() otherwise. Both
+        return as many gradients as there are in `gradients`. A program that is compiled now and
+        cannot ask again when it runs in a later job gets together(), whose calls raise an error
+        outside of the group."""
+
     def same_on_all(
         self,
         gradients: Sequence[Array],
@@ -120,7 +132,39 @@ class GradientCombiner:
         self._operation = Allreduce(self._operation.group, self._operation.op, *scales)
 
     def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Return the combined gradients. A gradient may be None.
+        """Return the combined gradients. A gradient may be None. On a rank outside of the group,
+        return the gradients of this rank."""
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+
+        def chosen(combine: Callable[..., list[Any]]) -> list[Any]:
+            results = combine(gradients, variables)
+            return [results[i] for i in present]
+
+        found = self._functions.if_member(
+            self._operation.group,
+            [gradients[i] for i in present],
+            lambda: chosen(self._together),
+            lambda: chosen(self._alone),
+        )
+        results: list[Any] = [None] * len(gradients)
+        for i, result in zip(present, found, strict=True):
+            results[i] = result
+        return results
+
+    def _alone(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        functions, results = self._functions, list(gradients)
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            is_sent = not self._is_local(variables[i])
+            if self._sparse_as_dense and is_sent and functions.is_sparse(gradient):
+                results[i] = functions.dense(gradient)
+            if self._local_factor != 1:
+                results[i] = functions.scaled(results[i], self._local_factor)
+        return results
+
+    def _together(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Combine the gradients.
 
         The dense gradients are one batch of calls, and the sparse ones another one. Gradients of
         local variables are not sent; they are divided by the number of members if
