@@ -83,8 +83,8 @@ def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the state, and keep the objects `optimizer.state` and `optimizer.param_groups`: a learning
-    rate scheduler may hold them, and so may the wrapped optimizer."""
+    """Load the state, and keep the objects `optimizer.state` and `optimizer.param_groups`: a
+    learning rate scheduler may hold them, and so may the wrapped optimizer."""
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
     training_state.keep_dtypes(torch_tensors, optimizer, state)
