@@ -62,7 +62,7 @@ TEST(NodeMessages, ALongReportIsCutInItsMiddle) {
   const std::vector<std::string> box{"the first line", "the last line"};
   EXPECT_EQ(make_ended(3, box), (Ended{3, box}));
   for (const std::size_t bytes : {0U, 1U, 100U, 30'000U, 70'000U}) {
-    std::vector<std::string> report(20'000, std::string(bytes, 'x'));
+    std::vector<std::string> report(bytes < 1000 ? 20'000 : 10, std::string(bytes, 'x'));
     report.front() = box.front();
     report.back() = box.back();
     const Ended ended = make_ended(3, report);
