@@ -23,6 +23,8 @@ from pathlib import Path
 
 import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, which users may have
 
+from presets import is_configured
+
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
 SITE = ROOT / "build/mutants/site"
@@ -128,9 +130,8 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
             installed = Path(sysconfig.get_path("purelib")) / package
             shutil.copytree(installed, SITE / package, dirs_exist_ok=True)
     needs_build = not all(mutant.in_python for mutant in mutants)
-    ninja, presets = TREE / "build/dev/build.ninja", TREE / "CMakePresets.json"
-    is_configured = ninja.exists() and ninja.stat().st_mtime > presets.stat().st_mtime
-    if needs_build and not is_configured and not run(["cmake", "--fresh", "--preset", "dev"]):
+    configures = needs_build and not is_configured(TREE, "dev")
+    if configures and not run(["cmake", "--fresh", "--preset", "dev"]):
         raise SystemExit("the copy of the sources cannot be configured")
     seconds = {}
     for mutant in {mutant.tests: mutant for mutant in mutants}.values():

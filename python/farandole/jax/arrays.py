@@ -68,8 +68,8 @@ def check(array: Any) -> None:
         return
     numpy_arrays.check_numpy_dtype(array.dtype)
     int32 = np.iinfo(np.int32)
-    is_cut = array.dtype == np.int64 and array.size > 0 and not jax.config.jax_enable_x64
-    if is_cut and (array.min() < int32.min or array.max() > int32.max):
+    may_be_cut = array.dtype == np.int64 and array.size > 0 and not jax.config.jax_enable_x64
+    if may_be_cut and (array.min() < int32.min or array.max() > int32.max):
         raise CallError(
             "the array has the dtype int64 and numbers that do not fit into int32, and JAX would "
             "cut them off: set JAX_ENABLE_X64=1 on all ranks"
