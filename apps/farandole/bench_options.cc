@@ -27,7 +27,7 @@ constexpr std::array<Operation, 5> kMeasuredOperations = {
     Operation::kAllreduce, Operation::kReducescatter, Operation::kAllgather, Operation::kBroadcast,
     Operation::kAlltoall};
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchFooter = R"(
 Examples:
   farandole bench allreduce -n 2 --sizes 8,1K,1M,64M
   farandole bench allgather -n 4 --dtype bfloat16 --memory ordinary --consume --json result.json
@@ -105,7 +105,7 @@ Result<std::vector<std::size_t>> sizes_in(const std::string& words) {
 
 BenchOptions::BenchOptions(CLI::App& app)
     : command_(app.add_subcommand("bench", "Measure a collective operation on this host")) {
-  command_->footer(kFooter);
+  command_->footer(kBenchFooter);
   command_->allow_extras(false);
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->add_option("operation", operation_, "What to measure")->type_name("OPERATION");

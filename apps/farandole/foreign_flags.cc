@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-struct Row {
+struct ForeignFlag {
   std::string_view names;  // separated by spaces
   std::string_view hint;
 };
@@ -18,48 +18,50 @@ constexpr std::string_view kTuningHint = "leave it out: settings are not tuned d
 constexpr std::string_view kLogTimeHint =
     "leave it out: log lines have the time unless --log-hide-time is given";
 
-constexpr std::array kRows{
-    Row{"-np --num-proc", "use `-n N`"},
-    Row{"-hostfile", "use `--hostfile FILE`"},
-    Row{"-cb --check-build", "use `farandole doctor`"},
-    Row{"-v --version", "use `farandole --version`"},
-    Row{"--verbose", "use `--log-level debug`"},
-    Row{"--gloo --mpi --jsrun --mpi-args --tcp --mpi-threads-disable "
-        "--no-mpi-threads-disable",
-        kTransportHint},
-    Row{"--binding-args", "use `--bind-to core`, `--bind-to socket` or `--bind-to none`"},
-    Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
-    Row{"--network-interface", "use `--network-interfaces NAMES`"},
-    Row{"--output-filename", "use `--output-dir DIR`"},
-    Row{"--config-file",
-        "give the settings as flags or FARANDOLE_* variables; `farandole knobs` "
-        "lists them"},
-    Row{"--fusion-threshold-mb", "use `--bucket-bytes N`, in bytes"},
-    Row{"--cycle-time-ms",
-        "leave it out: there are no cycles; a call runs as soon as all ranks have made it"},
-    Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
-        "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
-        kAlgorithmHint},
-    Row{"--autotune --no-autotune --autotune-log-file --autotune-warmup-samples "
-        "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
-        "--autotune-gaussian-process-noise",
-        kTuningHint},
-    Row{"--min-np --min-num-proc", "use `--min-workers N`"},
-    Row{"--max-np --max-num-proc", "use `--max-workers N`"},
-    Row{"--blacklist-cooldown-range", "use `--cooldown-range LOW,HIGH`"},
-    Row{"--timeline-filename", "use `--timeline FILE`"},
-    Row{"--no-timeline-mark-cycles", "leave it out: cycles are not marked unless asked for"},
-    Row{"--no-stall-check", "use `--stall-warning 0`"},
-    Row{"--stall-check", "leave it out: it is always on"},
-    Row{"--stall-check-warning-time-seconds", "use `--stall-warning S`"},
-    Row{"--stall-check-shutdown-time-seconds", "use `--stall-limit S`"},
-    Row{"--gloo-timeout-seconds", "use `--start-timeout S`"},
-    Row{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
-    Row{"--thread-affinity", "leave it out; to bind workers to cores, use `--bind-to core`"},
-    Row{"--log-with-timestamp --no-log-hide-timestamp", kLogTimeHint},
-    Row{"--log-without-timestamp --log-hide-timestamp", "use `--log-hide-time`"},
-    Row{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",
-        "use `--prefix \"[{rank} {time}] \"`"},
+constexpr std::array kForeignFlags{
+    ForeignFlag{"-np --num-proc", "use `-n N`"},
+    ForeignFlag{"-hostfile", "use `--hostfile FILE`"},
+    ForeignFlag{"-cb --check-build", "use `farandole doctor`"},
+    ForeignFlag{"-v --version", "use `farandole --version`"},
+    ForeignFlag{"--verbose", "use `--log-level debug`"},
+    ForeignFlag{"--gloo --mpi --jsrun --mpi-args --tcp --mpi-threads-disable "
+                "--no-mpi-threads-disable",
+                kTransportHint},
+    ForeignFlag{"--binding-args", "use `--bind-to core`, `--bind-to socket` or `--bind-to none`"},
+    ForeignFlag{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
+    ForeignFlag{"--network-interface", "use `--network-interfaces NAMES`"},
+    ForeignFlag{"--output-filename", "use `--output-dir DIR`"},
+    ForeignFlag{"--config-file",
+                "give the settings as flags or FARANDOLE_* variables; `farandole knobs` "
+                "lists them"},
+    ForeignFlag{"--fusion-threshold-mb", "use `--bucket-bytes N`, in bytes"},
+    ForeignFlag{"--cycle-time-ms",
+                "leave it out: there are no cycles; a call runs as soon as all ranks have made it"},
+    ForeignFlag{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
+                "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
+                kAlgorithmHint},
+    ForeignFlag{"--autotune --no-autotune --autotune-log-file --autotune-warmup-samples "
+                "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
+                "--autotune-gaussian-process-noise",
+                kTuningHint},
+    ForeignFlag{"--min-np --min-num-proc", "use `--min-workers N`"},
+    ForeignFlag{"--max-np --max-num-proc", "use `--max-workers N`"},
+    ForeignFlag{"--blacklist-cooldown-range", "use `--cooldown-range LOW,HIGH`"},
+    ForeignFlag{"--timeline-filename", "use `--timeline FILE`"},
+    ForeignFlag{"--no-timeline-mark-cycles",
+                "leave it out: cycles are not marked unless asked for"},
+    ForeignFlag{"--no-stall-check", "use `--stall-warning 0`"},
+    ForeignFlag{"--stall-check", "leave it out: it is always on"},
+    ForeignFlag{"--stall-check-warning-time-seconds", "use `--stall-warning S`"},
+    ForeignFlag{"--stall-check-shutdown-time-seconds", "use `--stall-limit S`"},
+    ForeignFlag{"--gloo-timeout-seconds", "use `--start-timeout S`"},
+    ForeignFlag{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
+    ForeignFlag{"--thread-affinity",
+                "leave it out; to bind workers to cores, use `--bind-to core`"},
+    ForeignFlag{"--log-with-timestamp --no-log-hide-timestamp", kLogTimeHint},
+    ForeignFlag{"--log-without-timestamp --log-hide-timestamp", "use `--log-hide-time`"},
+    ForeignFlag{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",
+                "use `--prefix \"[{rank} {time}] \"`"},
 };
 
 bool contains_word(std::string_view names, std::string_view name) {
@@ -75,8 +77,8 @@ bool contains_word(std::string_view names, std::string_view name) {
 
 std::string_view hint_for_foreign_flag(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
-  for (const Row& row : kRows)
-    if (!name.empty() && contains_word(row.names, name)) return row.hint;
+  for (const ForeignFlag& flag : kForeignFlags)
+    if (!name.empty() && contains_word(flag.names, name)) return flag.hint;
   return {};
 }
 

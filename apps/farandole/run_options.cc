@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kGraceSecondsMax = 24 * 3600;
 
-constexpr const char* kFooter = R"(
+constexpr const char* kRunFooter = R"(
 Examples:
   farandole run -n 2 python train.py --epochs 3
   farandole run -n 4 --tag-rank 0 --output-dir log -- ./train
@@ -160,7 +160,7 @@ RunOptions::RunOptions(CLI::App& app)
       nodes_(*command_),
       caller_(*command_),
       elastic_(*command_) {
-  command_->footer(kFooter);
+  command_->footer(kRunFooter);
   command_->prefix_command();
   // If a flag is given twice, the last value is used, so that users can append flags to a stored
   // command.
