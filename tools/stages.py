@@ -1,7 +1,7 @@
 """Run the stages of `./dev ci` and `./dev test`, and print the outcomes at the very end.
 
 Tools that show a log often show only its end. So the output of a stage also goes to a file, and the
-last lines of failed stages are printed again below the table.
+errors of compilers and the last lines of failed stages are printed again below the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-REPEATED_LINES, REPEATED_COLUMNS = 60, 300
+REPEATED_LINES, REPEATED_ERRORS, REPEATED_COLUMNS = 60, 10, 300
 OUTPUT_WAIT_S = 5
 
 
@@ -36,7 +36,8 @@ def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
         rows.append(row)
     print("", *rows, sep="\n")
     for name in failed:
-        print(f"\n[dev] === {name} FAILED; it ended with", *last_lines(logs, name), "", sep="\n")
+        errors, end = what_to_repeat(logs / f"{name}.log")
+        print(f"\n[dev] === {name} FAILED", *errors, "it ended with", *end, "", sep="\n")
     print(f"{len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
     return len(failed)
 
@@ -89,6 +90,9 @@ def copied_to(log: Path) -> Iterator[None]:
             print("[dev] a process of this stage still runs", flush=True)
 
 
-def last_lines(logs: Path, name: str) -> list[str]:
-    text = (logs / f"{name}.log").read_text(errors="replace")
-    return [line[:REPEATED_COLUMNS] for line in text.rstrip().split("\n")[-REPEATED_LINES:]]
+def what_to_repeat(log: Path) -> tuple[list[str], list[str]]:
+    """Return the first errors of compilers, unless they are near the end, and the last lines."""
+    text = log.read_text(errors="replace")
+    lines = [line[:REPEATED_COLUMNS] for line in text.rstrip().split("\n")]
+    errors = [line for line in lines[:-REPEATED_LINES] if ": error: " in line]
+    return errors[:REPEATED_ERRORS], lines[-REPEATED_LINES:]

@@ -50,6 +50,14 @@ def test_the_end_of_a_failed_stage_is_repeated_below_the_table(tmp_path: Path) -
     assert done.returncode == 1
 
 
+def test_errors_of_compilers_are_repeated_if_they_are_far_from_the_end(tmp_path: Path) -> None:
+    output = "echo 'a.cc:1: error: far'; seq 100; echo 'b.cc:2: error: near'"
+    done = run(f"""'bad': lambda: fail({output!r})""", tmp_path)
+    _, end = done.stdout.split("[dev] === bad FAILED\n")
+    assert end.startswith("a.cc:1: error: far\nit ended with\n43\n")
+    assert (end.count("far"), end.count("near")) == (1, 1)
+
+
 def test_output_that_is_not_text_is_repeated_too(tmp_path: Path) -> None:
     done = run(r"'bad': lambda: fail('printf \"\\377x\"')", tmp_path)
     assert done.stdout.count("x") == 2
