@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/try.h"
+#include "network/tcp/vector_cipher.h"
 
 namespace farandole {
 namespace {
@@ -101,7 +102,7 @@ TlsContext::~TlsContext() {
 
 Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   using Callbacks = TlsSession::Callbacks;
-  SSL_CTX* settings = ::SSL_CTX_new(::TLS_method());
+  SSL_CTX* settings = ::SSL_CTX_new_ex(nullptr, fastest_cipher(), ::TLS_method());
   BIO_METHOD* method = ::BIO_meth_new(BIO_TYPE_SOURCE_SINK, "wire");
   std::unique_ptr<TlsContext> made(new TlsContext(std::move(secret), settings, method));
   const bool allocated = settings != nullptr && method != nullptr;

@@ -1,0 +1,18 @@
+# farandole_sealing: the libraries that seal connections between hosts.
+# OpenSSL is linked statically, so that it lives beside the OpenSSL of Python's own ssl module.
+set(OPENSSL_USE_STATIC_LIBS TRUE)
+find_package(OpenSSL 3.0 REQUIRED)
+add_library(farandole_sealing INTERFACE)
+target_link_libraries(farandole_sealing INTERFACE OpenSSL::SSL)
+
+# On processors with VAES, this library is faster than OpenSSL 3.0 (docs/decisions/0081). Only its
+# static form has the functions that we use.
+find_library(IPSEC_MB libIPSec_MB.a)
+find_path(IPSEC_MB_HEADERS intel-ipsec-mb.h)
+if(IPSEC_MB AND IPSEC_MB_HEADERS)
+  target_include_directories(farandole_sealing SYSTEM INTERFACE ${IPSEC_MB_HEADERS})
+  target_compile_definitions(farandole_sealing INTERFACE FARANDOLE_HAS_IPSEC_MB)
+  target_link_libraries(farandole_sealing INTERFACE ${IPSEC_MB})
+else()
+  message(STATUS "libipsec-mb is missing: OpenSSL alone will seal the data between hosts")
+endif()

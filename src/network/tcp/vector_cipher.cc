@@ -1,0 +1,276 @@
+#include "network/tcp/vector_cipher.h"
+
+#ifndef FARANDOLE_HAS_IPSEC_MB
+
+namespace farandole {
+const char* fastest_cipher() { return nullptr; }
+}  // namespace farandole
+
+#else
+
+#include <intel-ipsec-mb.h>
+#include <openssl/core_dispatch.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <openssl/provider.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+#include <type_traits>
+
+// The header of the library does not declare these functions. The library calls them through a
+// table, which would link 12 MB of other ciphers.
+extern "C" {
+std::remove_pointer_t<aes_gcm_precomp_t> aes_gcm_precomp_128_vaes_avx512;
+std::remove_pointer_t<aes_gcm_enc_dec_t> aes_gcm_enc_128_vaes_avx512;
+std::remove_pointer_t<aes_gcm_enc_dec_t> aes_gcm_dec_128_vaes_avx512;
+}
+
+namespace farandole {
+namespace {
+
+constexpr char kName[] = "farandole";
+constexpr char kProperties[] = "provider=farandole";
+constexpr char kPreferred[] = "?provider=farandole";
+constexpr std::size_t kKeyBytes = 16;
+constexpr std::size_t kNonceBytes = 12;
+constexpr std::size_t kTagBytes = 16;
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHeaderBytesMax = 64;  // TLS 1.3 authenticates 5 bytes with each record
+
+using Tag = std::array<std::uint8_t, kTagBytes>;
+
+bool has_instructions() {
+  return __builtin_cpu_supports("vaes") && __builtin_cpu_supports("vpclmulqdq") &&
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+// A key and the message that it seals or opens. A message is what TLS 1.3 needs: a header, then
+// one piece of data, then the end. OpenSSL calls the functions with these names in its table.
+class Cipher {
+ public:
+  Cipher() = default;
+  Cipher(const Cipher&) = delete;
+  Cipher& operator=(const Cipher&) = delete;
+  ~Cipher() {
+    ::OPENSSL_cleanse(&key_, sizeof key_);
+    ::OPENSSL_cleanse(&message_, sizeof message_);
+  }
+
+  // The key and the nonce may come together or one after the other; an empty one changes nothing.
+  bool begin(bool seals, std::span<const std::uint8_t> key, std::span<const std::uint8_t> nonce) {
+    seals_ = seals;
+    if (!key.empty()) {
+      if (key.size() != kKeyBytes) return false;
+      ::aes_keyexp_128_enc_avx512(key.data(), key_.expanded_keys);
+      ::aes_gcm_precomp_128_vaes_avx512(&key_);
+      has_key_ = true;
+    }
+    if (nonce.empty()) return true;
+    if (nonce.size() != kNonceBytes) return false;
+    std::ranges::copy(nonce, nonce_.begin());
+    header_bytes_ = 0;
+    state_ = State::kStarted;
+    return true;
+  }
+
+  bool add_header(std::span<const std::uint8_t> bytes) {
+    if (state_ != State::kStarted || bytes.size() > kHeaderBytesMax - header_bytes_) return false;
+    std::ranges::copy(bytes, header_.begin() + static_cast<std::ptrdiff_t>(header_bytes_));
+    header_bytes_ += bytes.size();
+    return true;
+  }
+
+  // `to` may be `from`, and has room for the same number of bytes.
+  bool convert(std::span<const std::uint8_t> from, std::uint8_t* to) {
+    if (state_ != State::kStarted || !has_key_) return false;
+    const auto run = seals_ ? ::aes_gcm_enc_128_vaes_avx512 : ::aes_gcm_dec_128_vaes_avx512;
+    run(&key_, &message_, to, from.data(), from.size(), nonce_.data(), header_.data(),
+        header_bytes_, computed_tag_.data(), kTagBytes);
+    state_ = State::kConverted;
+    return true;
+  }
+
+  // A nonce must not seal twice, so each message needs a new begin().
+  bool end() {
+    if (state_ == State::kStarted && !convert({}, nullptr)) return false;
+    if (state_ != State::kConverted) return false;
+    state_ = State::kEnded;
+    return seals_ || ::CRYPTO_memcmp(computed_tag_.data(), tag_to_open_.data(), kTagBytes) == 0;
+  }
+
+  bool set_tag(std::span<const std::uint8_t> tag) {
+    if (seals_ || tag.size() != kTagBytes) return false;
+    std::ranges::copy(tag, tag_to_open_.begin());
+    return true;
+  }
+
+  const Tag& tag() const { return computed_tag_; }
+  bool has_sealed() const { return seals_ && state_ == State::kEnded; }
+
+ private:
+  enum class State { kNoNonce, kStarted, kConverted, kEnded };
+
+  // The library writes them with instructions that need this alignment.
+  alignas(kAlignment) gcm_key_data key_{};
+  alignas(kAlignment) gcm_context_data message_{};
+  std::array<std::uint8_t, kNonceBytes> nonce_{};
+  std::array<std::uint8_t, kHeaderBytesMax> header_{};
+  std::size_t header_bytes_ = 0;
+  Tag computed_tag_{};
+  Tag tag_to_open_{};
+  State state_ = State::kNoNonce;
+  bool seals_ = true;
+  bool has_key_ = false;
+};
+
+Cipher& cipher_of(void* context) { return *static_cast<Cipher*>(context); }
+
+// OpenSSL calls the following functions. No exception may pass through OpenSSL. They return 1 if
+// they succeed, and 0 otherwise.
+
+void* make_cipher(void* /*provider*/) noexcept { return new (std::nothrow) Cipher; }
+
+void free_cipher(void* context) noexcept { delete static_cast<Cipher*>(context); }
+
+int set_numbers(void* context, const OSSL_PARAM* parameters) noexcept {
+  if (parameters == nullptr) return 1;
+  if (const OSSL_PARAM* tag = ::OSSL_PARAM_locate_const(parameters, OSSL_CIPHER_PARAM_AEAD_TAG)) {
+    const void* bytes = nullptr;
+    std::size_t count = 0;
+    if (::OSSL_PARAM_get_octet_string_ptr(tag, &bytes, &count) != 1 || bytes == nullptr) return 0;
+    if (!cipher_of(context).set_tag({static_cast<const std::uint8_t*>(bytes), count})) return 0;
+  }
+  const OSSL_PARAM* length = ::OSSL_PARAM_locate_const(parameters, OSSL_CIPHER_PARAM_AEAD_IVLEN);
+  if (length == nullptr) return 1;
+  std::size_t bytes = 0;
+  return ::OSSL_PARAM_get_size_t(length, &bytes) == 1 && bytes == kNonceBytes ? 1 : 0;
+}
+
+template <bool kSeals>
+int begin(void* context, const unsigned char* key, std::size_t key_bytes,
+          const unsigned char* nonce, std::size_t nonce_bytes,
+          const OSSL_PARAM* parameters) noexcept {
+  const std::span key_span(key, key == nullptr ? 0 : key_bytes);
+  const std::span nonce_span(nonce, nonce == nullptr ? 0 : nonce_bytes);
+  if (!cipher_of(context).begin(kSeals, key_span, nonce_span)) return 0;
+  return set_numbers(context, parameters);
+}
+
+int update(void* context, unsigned char* to, std::size_t* count, std::size_t room,
+           const unsigned char* from, std::size_t bytes) noexcept {
+  *count = bytes;
+  if (to == nullptr) return cipher_of(context).add_header({from, bytes}) ? 1 : 0;
+  if (room < bytes || bytes == 0) return bytes == 0 ? 1 : 0;
+  return cipher_of(context).convert({from, bytes}, to) ? 1 : 0;
+}
+
+int end(void* context, unsigned char* /*to*/, std::size_t* count, std::size_t /*room*/) noexcept {
+  *count = 0;
+  return cipher_of(context).end() ? 1 : 0;
+}
+
+// Sets the number with this name, if it was asked for.
+int answer(OSSL_PARAM* parameters, const char* name, std::size_t value) {
+  OSSL_PARAM* asked = ::OSSL_PARAM_locate(parameters, name);
+  return asked == nullptr ? 1 : ::OSSL_PARAM_set_size_t(asked, value);
+}
+
+int get_lengths(OSSL_PARAM* parameters) {
+  return answer(parameters, OSSL_CIPHER_PARAM_KEYLEN, kKeyBytes) &
+         answer(parameters, OSSL_CIPHER_PARAM_IVLEN, kNonceBytes);
+}
+
+int get_numbers(OSSL_PARAM* parameters) noexcept {
+  OSSL_PARAM* mode = ::OSSL_PARAM_locate(parameters, OSSL_CIPHER_PARAM_MODE);
+  if (mode != nullptr && ::OSSL_PARAM_set_uint(mode, EVP_CIPH_GCM_MODE) != 1) return 0;
+  for (const char* name : {OSSL_CIPHER_PARAM_AEAD, OSSL_CIPHER_PARAM_CUSTOM_IV}) {
+    OSSL_PARAM* asked = ::OSSL_PARAM_locate(parameters, name);
+    if (asked != nullptr && ::OSSL_PARAM_set_int(asked, 1) != 1) return 0;
+  }
+  return get_lengths(parameters) & answer(parameters, OSSL_CIPHER_PARAM_BLOCK_SIZE, 1);
+}
+
+int get_numbers_of(void* context, OSSL_PARAM* parameters) noexcept {
+  const Cipher& cipher = cipher_of(context);
+  OSSL_PARAM* tag = ::OSSL_PARAM_locate(parameters, OSSL_CIPHER_PARAM_AEAD_TAG);
+  if (tag != nullptr && (!cipher.has_sealed() || tag->data_size != kTagBytes ||
+                         ::OSSL_PARAM_set_octet_string(tag, cipher.tag().data(), kTagBytes) != 1))
+    return 0;
+  return get_lengths(parameters) & answer(parameters, OSSL_CIPHER_PARAM_AEAD_TAGLEN, kTagBytes);
+}
+
+template <typename Function>
+OSSL_DISPATCH entry(int id, Function* function) {
+  return {id, reinterpret_cast<void (*)()>(function)};
+}
+
+const OSSL_ALGORITHM* find_algorithms(void* /*provider*/, int operation,
+                                      int* must_not_cache) noexcept {
+  static const std::array functions{
+      entry(OSSL_FUNC_CIPHER_NEWCTX, make_cipher),
+      entry(OSSL_FUNC_CIPHER_FREECTX, free_cipher),
+      entry(OSSL_FUNC_CIPHER_ENCRYPT_INIT, begin<true>),
+      entry(OSSL_FUNC_CIPHER_DECRYPT_INIT, begin<false>),
+      entry(OSSL_FUNC_CIPHER_UPDATE, update),
+      entry(OSSL_FUNC_CIPHER_FINAL, end),
+      entry(OSSL_FUNC_CIPHER_GET_PARAMS, get_numbers),
+      entry(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, get_numbers_of),
+      entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_numbers),
+      OSSL_DISPATCH{0, nullptr},
+  };
+  // All names that OpenSSL's own providers give to the cipher.
+  static const std::array<OSSL_ALGORITHM, 2> algorithms{
+      {{"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", kProperties, functions.data(), nullptr},
+       {nullptr, nullptr, nullptr, nullptr}}};
+  *must_not_cache = 0;
+  return operation == OSSL_OP_CIPHER ? algorithms.data() : nullptr;
+}
+
+int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core_functions*/,
+                   const OSSL_DISPATCH** functions, void** provider) noexcept {
+  static const std::array table{entry(OSSL_FUNC_PROVIDER_QUERY_OPERATION, find_algorithms),
+                                OSSL_DISPATCH{0, nullptr}};
+  static char state;  // OpenSSL passes its address to the other functions, which need no state
+  *functions = table.data();
+  *provider = &state;
+  return 1;
+}
+
+// Test case 2 of the specification of GCM (McGrew and Viega): everything is zero. It shows that the
+// library has these functions with these parameters.
+bool seals_as_specified() {
+  constexpr Tag kExpected{0xab, 0x6e, 0x47, 0xd4, 0x2c, 0xec, 0x13, 0xbd,
+                          0xf5, 0x3a, 0x67, 0xb2, 0x12, 0x57, 0xbd, 0xdf};
+  const std::array<std::uint8_t, kKeyBytes> zeros{};
+  std::array<std::uint8_t, kKeyBytes> sealed{};
+  Cipher cipher;
+  return cipher.begin(true, zeros, std::span(zeros).first(kNonceBytes)) &&
+         cipher.convert(zeros, sealed.data()) && cipher.end() && cipher.tag() == kExpected;
+}
+
+bool register_cipher() {
+  if (!has_instructions() || !seals_as_specified()) return false;
+  // A provider that is loaded explicitly would replace the default one, which has all the rest.
+  return ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) == 1 &&
+         ::OSSL_PROVIDER_load(nullptr, "default") != nullptr &&
+         ::OSSL_PROVIDER_load(nullptr, kName) != nullptr;
+}
+
+}  // namespace
+
+const char* fastest_cipher() {
+  static const bool registered = register_cipher();
+  return registered ? kPreferred : nullptr;
+}
+
+}  // namespace farandole
+
+#endif
