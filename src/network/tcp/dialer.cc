@@ -131,6 +131,7 @@ void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint no
 
 void Dialer::keep_only(Attempts::iterator chosen) {
   confirming_ = true;
+  chosen->deadline = deadline_;
   for (const Attempt& attempt : attempts_)
     if (&attempt != &*chosen) waiting_.push_front(attempt.target);
   attempts_.remove_if([&](const Attempt& attempt) { return &attempt != &*chosen; });

@@ -34,7 +34,7 @@ struct DialOptions {
 // One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
 // to next_deadline(). The peer accepts at most one connection of a dialer. When the peer is about
 // to confirm a connection, the attempts at the other addresses end. They begin again only if that
-// connection fails.
+// connection fails: a peer that is slow may have accepted it already.
 class Dialer {
  public:
   // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.

@@ -152,33 +152,28 @@ TEST_F(DialerTest, EndsAtItsDeadline) {
   EXPECT_EQ(dialer->try_connect(now).status(), error);  // the error is final
 }
 
-// The peer proves who it is, but its confirmation does not arrive. Then the dialer tries another
-// address.
-TEST_F(DialerTest, TriesAgainIfTheConfirmationDoesNotCome) {
+// The peer may already have accepted the connection, and it accepts only one.
+TEST_F(DialerTest, WaitsForTheConfirmationUntilItsDeadline) {
   options_.addresses = {v4_, v6_};
   const TimePoint now = std::chrono::steady_clock::now();
-  const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
+  const TimePoint deadline = now + std::chrono::hours(1);
+  const auto dialer = *Dialer::start(*context_, options_, now, deadline);
   const TimePoint limit = soon();
-  // The listener answers, and then is not called until the first attempt has expired.
-  while (listener_->next_deadline() == TimePoint::max() &&
-         std::chrono::steady_clock::now() < limit) {
-    ASSERT_TRUE(dialer->try_connect(now).ok());
+  // The listener answers, and then is not called until the time of an attempt is over.
+  while (dialer->next_deadline() != deadline && std::chrono::steady_clock::now() < limit) {
     accept();
-  }
-  accept();
-  for (int i = 0; i < 100; ++i) {
     ASSERT_EQ(*dialer->try_connect(now), nullptr);
-    sleep_for({dialer->descriptor()},
-              std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
   }
-  const TimePoint later = now + options_.attempt_time_max;
+  const TimePoint later = now + 2 * options_.attempt_time_max;
   EXPECT_EQ(*dialer->try_connect(later), nullptr);
+  EXPECT_EQ(dialer->next_deadline(), deadline);
   std::unique_ptr<Connection> connection;
   while (!connection && std::chrono::steady_clock::now() < limit) {
     accept();
-    connection = *dialer->try_connect(later + options_.pause);
+    connection = *dialer->try_connect(later);
   }
   ASSERT_TRUE(connection);
+  EXPECT_EQ(accepted_.size(), 1);
   EXPECT_EQ(dialer->try_connect(later).status().code(), StatusCode::kFixCall);
 }
 
