@@ -1,9 +1,9 @@
 # A room is one static library. It may link only the rooms in its row of docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
-# HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER: a
-# pattern of GoogleTest. The preset tsan runs only the tests that match it, because these tests
-# already run all code that threads share.
+# HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER and
+# ASAN_FILTER: patterns of GoogleTest. The presets tsan and asan run only the tests that match them,
+# because the other tests run no further code that threads share, or the same code with other sizes.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -52,7 +52,7 @@ endif()
 
 # LABEL is unit or sim. A room has one test program per label; a further program needs a NAME.
 function(farandole_test)
-  cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME;TSAN_FILTER" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME;TSAN_FILTER;ASAN_FILTER" "SOURCES;LINKS" ${ARGN})
   if(NOT FARANDOLE_DEVELOPER OR (TEST_ONE_THREAD AND FARANDOLE_ONLY_THREADS))
     return()
   endif()
@@ -70,8 +70,14 @@ function(farandole_test)
   list(LENGTH TEST_SOURCES cost)
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
     LABELS ${TEST_LABEL} TIMEOUT ${FARANDOLE_TEST_TIMEOUT} COST ${cost})
-  if(TEST_TSAN_FILTER AND FARANDOLE_ONLY_THREADS)
+  set(filter "")
+  if(FARANDOLE_ONLY_THREADS)
+    set(filter "${TEST_TSAN_FILTER}")
+  elseif(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
+    set(filter "${TEST_ASAN_FILTER}")
+  endif()
+  if(filter)
     set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
-      ENVIRONMENT "GTEST_FILTER=${TEST_TSAN_FILTER}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+      ENVIRONMENT "GTEST_FILTER=${filter}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
   endif()
 endfunction()

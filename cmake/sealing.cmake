@@ -5,14 +5,19 @@ find_package(OpenSSL 3.0 REQUIRED)
 add_library(farandole_sealing INTERFACE)
 target_link_libraries(farandole_sealing INTERFACE OpenSSL::SSL)
 
-# On processors with VAES, this library is faster than OpenSSL 3.0 (docs/decisions/0081). Only its
-# static form has the functions that we use.
+# On processors with VAES, version 1.3 of this library is faster than OpenSSL 3.0
+# (docs/decisions/0081). Only its static form has the functions that we use.
 find_library(IPSEC_MB libIPSec_MB.a)
 find_path(IPSEC_MB_HEADERS intel-ipsec-mb.h)
+set(ipsec_mb_version "")
 if(IPSEC_MB AND IPSEC_MB_HEADERS)
+  file(STRINGS ${IPSEC_MB_HEADERS}/intel-ipsec-mb.h ipsec_mb_version
+    REGEX "define IMB_VERSION_STR +\"1\\.3\\.")
+endif()
+if(ipsec_mb_version AND OPENSSL_VERSION VERSION_LESS 3.1)
   target_include_directories(farandole_sealing SYSTEM INTERFACE ${IPSEC_MB_HEADERS})
   target_compile_definitions(farandole_sealing INTERFACE FARANDOLE_HAS_IPSEC_MB)
   target_link_libraries(farandole_sealing INTERFACE ${IPSEC_MB})
 else()
-  message(STATUS "libipsec-mb is missing: OpenSSL alone will seal the data between hosts")
+  message(STATUS "no libipsec-mb 1.3, or no use for it: OpenSSL alone will seal the data")
 endif()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from pathlib import Path
+
+ONLY_FOR_X86_64 = {"libipsec-mb-dev"}
 
 
 def missing_packages(list_file: Path) -> list[str]:
     wanted = list_file.read_text().split()
+    if platform.machine() != "x86_64":
+        wanted = [package for package in wanted if package not in ONLY_FOR_X86_64]
     query = ["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *wanted]
     answer = subprocess.run(query, check=False, capture_output=True, text=True).stdout
     installed = {line.split()[0] for line in answer.splitlines() if line.split()[1:] == ["ii"]}

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -132,3 +135,8 @@ def run_programs_of_page(page: Path, folder: Path) -> None:
         assert job.code == 0, job.text
         for line in re.findall(r"# prints (.+)$", program, re.M):
             assert f"[0] {line}\n" in job.text, job.text
+
+
+def everyday_and_long(everyday: Iterable[Any], long: Iterable[Any]) -> list[Any]:
+    """Return the values of a parameter, first those of the everyday tests."""
+    return [*everyday, *(pytest.param(value, marks=pytest.mark.long) for value in long)]

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from job import command, start_command
+from job import command, everyday_and_long, start_command
 
 HERE = Path(__file__).parent
 TOOLS = HERE.parents[1] / "tools"
@@ -24,7 +24,6 @@ from stranger_traffic import listening_endpoints  # noqa: E402
 WHY_IMPOSSIBLE = why_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 HANG_SECONDS = 300
-LONG = pytest.mark.long
 # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
 WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
 # Makes calls until the job ends.
@@ -117,7 +116,7 @@ def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: st
 
 @pytest.mark.parametrize(
     "workers",
-    [pytest.param((2, 2), marks=LONG), (3, 1), (1, 1), pytest.param((1, 1, 1, 1), marks=LONG)],
+    everyday_and_long([(3, 1)], [(2, 2), (1, 1), (1, 1, 1, 1)]),
     ids=str,
 )
 def test_conformance(workers: tuple[int, ...], tmp_path: Path) -> None:
@@ -135,20 +134,21 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "suites",
-    [
-        ["torch_optimizer:OptimizerChecks"],
-        ["jax_training:JaxTrainingChecks"],
-        pytest.param(["jax_compiled:JaxCompiledChecks"], marks=LONG),
-        pytest.param(["tensorflow_training:TensorFlowTrainingChecks"], marks=LONG),
-        pytest.param(["tensorflow_compiled:TensorFlowCompiledChecks"], marks=LONG),
-        pytest.param(["keras_training:KerasTrainingChecks"], marks=LONG),
-    ],
-    ids=["torch", "jax", "jax_compiled", "tensorflow", "tensorflow_compiled", "keras"],
+    "suite",
+    everyday_and_long(
+        ["torch_optimizer:OptimizerChecks", "jax_training:JaxTrainingChecks"],
+        [
+            "jax_compiled:JaxCompiledChecks",
+            "tensorflow_training:TensorFlowTrainingChecks",
+            "tensorflow_compiled:TensorFlowCompiledChecks",
+            "keras_training:KerasTrainingChecks",
+        ],
+    ),
+    ids=lambda suite: suite.split(":")[0],
 )
-def test_training(suites: list[str], tmp_path: Path) -> None:
+def test_training(suite: str, tmp_path: Path) -> None:
     with Hosts(2) as hosts:
-        worker = ["env", "JAX_PLATFORMS=cpu", sys.executable, str(HERE / "worker.py"), *suites]
+        worker = ["env", "JAX_PLATFORMS=cpu", sys.executable, str(HERE / "worker.py"), suite]
         texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
     assert sum(text.count("all checks passed") for text in texts) == 3
 
@@ -160,7 +160,7 @@ def test_torch_distributed(tmp_path: Path) -> None:
     assert sum(text.count("all checks passed") for text in texts) == 4
 
 
-@pytest.mark.parametrize("workers", [pytest.param((2, 2), marks=LONG), (2, 1)], ids=str)
+@pytest.mark.parametrize("workers", everyday_and_long([(2, 1)], [(2, 2)]), ids=str)
 def test_torch_groups_that_only_their_members_make(
     workers: tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
         assert (count == 0) or ("has died" in text), text
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=LONG) for n in range(8, 100))])
+@pytest.mark.parametrize("seed", everyday_and_long(range(8), range(8, 100)))
 def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -> None:
     """What such a rank has sent must arrive, even if the others have not yet asked for it."""
     workers = ((1, 1), (2, 1), (1, 1, 1), (1, 2))[seed % 4]

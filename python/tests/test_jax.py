@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import run, run_checks, run_programs_of_page
+from job import everyday_and_long, run, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/jax.md"
 
@@ -17,20 +17,23 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 4]))
 def test_conformance_and_training(size: int) -> None:
     suites = ("jax_training:JaxTrainingChecks", "jax_elastic:JaxElasticChecks")
     run_checks(size, "jax_frontend:JaxConformance", *suites)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [3]))
 def test_models_of_flax_and_equinox(size: int) -> None:
     run_checks(size, "jax_libraries:JaxLibraryChecks")
 
 
 @pytest.mark.parametrize(
     ("size", "one_core"),
-    [(1, ""), (2, ""), (3, "1"), pytest.param(4, "", marks=pytest.mark.long)],
+    [
+        (3, "1"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((1, ""), (2, ""), (4, ""))),
+    ],
 )
 def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These checks need a job of their own, because each rank starts XLA with other options."""

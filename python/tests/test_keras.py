@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import last_error_of, run_checks, run_programs_of_page
+from job import everyday_and_long, last_error_of, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/keras.md"
 BACKENDS = ("tensorflow", "torch", "jax")
-LONG = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -19,17 +18,14 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
-@pytest.mark.parametrize(
-    "backend",
-    ["tensorflow", pytest.param("torch", marks=LONG), pytest.param("jax", marks=LONG)],
-)
-@pytest.mark.parametrize("size", [pytest.param(1, marks=LONG), 2, pytest.param(3, marks=LONG)])
+@pytest.mark.parametrize("backend", everyday_and_long(["tensorflow"], ["torch", "jax"]))
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
 def test_training(backend: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
     run_checks(size, "keras_training:KerasTrainingChecks")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", everyday_and_long(["tensorflow", "torch"], ["jax"]))
 def test_the_program_of_the_page(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,7 +33,7 @@ def test_the_program_of_the_page(
     run_programs_of_page(PAGE, tmp_path)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", everyday_and_long(["tensorflow"], ["torch", "jax"]))
 def test_no_other_frontend_is_imported(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
     others = {f"farandole.{name}" for name in BACKENDS} - {f"farandole.{backend}"}

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from job import last_error_of, run, run_checks, run_programs_of_page
+from job import everyday_and_long, last_error_of, run, run_checks, run_programs_of_page
 
 PAGE = Path(__file__).parents[2] / "docs/tensorflow.md"
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 4]))
 def test_conformance_and_training(size: int) -> None:
     suites = ("tensorflow_frontend:TensorFlowConformance",)
     run_checks(size, *suites, "tensorflow_training:TensorFlowTrainingChecks")
@@ -19,7 +19,10 @@ def test_conformance_and_training(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("size", "one_thread"),
-    [(1, ""), (2, "1"), (3, ""), pytest.param(4, "1", marks=pytest.mark.long)],
+    [
+        (2, "1"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((1, ""), (3, ""), (4, "1"))),
+    ],
 )
 def test_functions_and_graphs(size: int, one_thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These checks need a job of their own: they start TensorFlow with other options."""

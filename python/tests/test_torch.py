@@ -8,27 +8,25 @@ import os
 from pathlib import Path
 
 import pytest
-from job import run_checks
-
-LONG = pytest.mark.long
+from job import everyday_and_long, run_checks
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3, pytest.param(4, marks=LONG)])
+@pytest.mark.parametrize("size", everyday_and_long([1, 3], [2, 4]))
 def test_conformance(size: int) -> None:
     run_checks(size, "torch_frontend:TorchConformance")
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3])
+@pytest.mark.parametrize("size", everyday_and_long([3], [1, 2]))
 def test_optimizer(size: int) -> None:
     run_checks(size, "torch_optimizer:OptimizerChecks")
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(2, marks=LONG), 3])
+@pytest.mark.parametrize("size", everyday_and_long([3], [1, 2]))
 def test_backward(size: int) -> None:
     run_checks(size, "torch_backward:BackwardChecks")
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=LONG)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
 def test_what_surrounds_the_optimizer(size: int) -> None:
     run_checks(
         size,
@@ -41,7 +39,7 @@ def test_what_surrounds_the_optimizer(size: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=LONG)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 4]))
 def test_torch_only_features(size: int) -> None:
     run_checks(
         size,
@@ -52,12 +50,12 @@ def test_torch_only_features(size: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=LONG)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 4]))
 def test_training(size: int) -> None:
     run_checks(size, "torch_training:TrainingChecks")
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=LONG)])
+@pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
 def test_join(size: int) -> None:
     run_checks(size, "torch_join:JoinChecks")
 
@@ -74,7 +72,7 @@ def run_if_enough_memory(gib: int, suite: str) -> None:
     run_checks(2, suite, timeout=600)
 
 
-@LONG
+@pytest.mark.long
 def test_large_tensors() -> None:
     """The job uses about 5 GiB. It runs only if much more is available."""
     run_if_enough_memory(12, "large_tensors:LargeTensors")

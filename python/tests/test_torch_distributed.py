@@ -26,7 +26,7 @@ def test_with_torch_compile(size: int) -> None:
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_under_other_launchers(launcher: str) -> None:
-    """Two ranks are enough: test_under_our_launcher() makes the same checks with four."""
+    """The long tests make the same checks with four ranks in test_under_our_launcher()."""
     words = command_of_launcher(
         launcher,
         2,

@@ -35,7 +35,7 @@ from typing import IO
 import pytest
 from launched import Launched, run
 
-FAULTS, JOBS = 20, 10
+FAULTS, JOBS = 20, 6
 HANG_SECONDS = 240
 PLACES = (
     *("engine.stopping", "engine.stopped", "rank.wanted", "rank.asked", "rank.given"),

@@ -81,6 +81,16 @@ KILLS = {"foreground": kill_foreground, "agent": kill_agent, "both": kill_both}
 each_kill = pytest.mark.parametrize("strike", KILLS.values(), ids=KILLS)
 
 
+def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
+    """Try each kill and each value once in the everyday tests, and all pairs in the long ones."""
+    pairs = [
+        pytest.param(strike, value, id=f"{kill}-{value}", marks=[pytest.mark.long] * (i != j))
+        for i, (kill, strike) in enumerate(KILLS.items())
+        for j, value in enumerate(values)
+    ]
+    return pytest.mark.parametrize(("strike", name), pairs)
+
+
 def wait_until_all_have_ended(job: Launched) -> float:
     """Return after how many seconds no process of the job was left."""
     begin = time.monotonic()
@@ -118,8 +128,7 @@ def read_progress(job: Launched) -> None:
     job.read_until("is at batch", times=3)
 
 
-@each_kill
-@pytest.mark.parametrize("form", ["function", "step", "torch"])
+@each_kill_with("form", ["function", "step", "torch"])
 def test_all_save_the_same_step(
     strike: Callable[[Launched], None], form: str, tmp_path: Path
 ) -> None:
@@ -137,7 +146,9 @@ def test_all_save_the_same_step(
         assert "was killed by signal 9 (SIGKILL); its workers end after their" in job.errors
 
 
-@pytest.mark.parametrize("frontend", ["jax", "tensorflow", "keras"])
+@pytest.mark.parametrize(
+    "frontend", ["jax", *(pytest.param(f, marks=pytest.mark.long) for f in ("tensorflow", "keras"))]
+)
 def test_the_states_of_all_frontends_are_saved(frontend: str, tmp_path: Path) -> None:
     program = (sys.executable, str(Path(__file__).with_name("ending_frontend.py")))
     environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
@@ -234,8 +245,7 @@ def test_workers_have_the_documented_exit_code(
         assert [exit_code_of_orphan(workers[number]) for number in range(3)] == codes
 
 
-@each_kill
-@pytest.mark.parametrize("habit", ["hangs", "sleeps", "no commits"])
+@each_kill_with("habit", ["hangs", "sleeps", "no commits"])
 def test_a_worker_that_does_not_end_is_killed(
     strike: Callable[[Launched], None], habit: str, tmp_path: Path
 ) -> None:

@@ -111,7 +111,13 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
     assert "node 2 (host1) is gone: it has said nothing for 10 s" in job.errors
 
 
-@pytest.mark.parametrize(("hosts", "lost"), [("host0,host1,host2", 1), ("host1,host2", 0)])
+@pytest.mark.parametrize(
+    ("hosts", "lost"),
+    [
+        ("host0,host1,host2", 1),
+        pytest.param("host1,host2", 0, marks=pytest.mark.long),
+    ],
+)
 def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
     ssh_hosts: SshHosts, hosts: str, lost: int
 ) -> None:

@@ -84,7 +84,7 @@ print(f"worker {{number}} (pid {{os.getpid()}}) has the right sum", flush=True)
 """
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_training_with_ddp_goes_on(lost: int) -> None:
     """The workers that are left keep their processes, and a new worker joins them."""
     with Launched(*elastic(3, "-c", TRAINING, str(lost))) as job:

@@ -50,7 +50,7 @@ def test_fashion_mnist_with_four_workers() -> None:
     ("folder", "backend"),
     [
         ("jax", ""),
-        ("tensorflow", ""),
+        pytest.param("tensorflow", "", marks=pytest.mark.long),
         ("keras", "tensorflow"),
         pytest.param("keras", "torch", marks=pytest.mark.long),
         pytest.param("keras", "jax", marks=pytest.mark.long),
@@ -121,6 +121,7 @@ def test_an_elastic_training_survives_the_loss_of_a_worker() -> None:
     assert "parameters of 2 workers are bitwise equal" in job.text, job.text
 
 
+@pytest.mark.long
 def test_an_elastic_training_with_jax_survives_the_loss_of_a_worker() -> None:
     program = (sys.executable, EXAMPLES.parent / "jax" / "elastic_fashion_mnist.py")
     words = command(3, *program, "--limit", "2000", "--kill-at", "7")

@@ -277,7 +277,10 @@ def wait_until_gone(pids: list[int]) -> None:
         os.close(pidfd)
 
 
-@pytest.mark.parametrize("options", ["run", "run stubborn", "launch", "launch stubborn"])
+@pytest.mark.parametrize(
+    "options",
+    ["run", "run stubborn", "launch", pytest.param("launch stubborn", marks=pytest.mark.long)],
+)
 def test_nothing_outlives_a_caller_that_is_killed(options: str) -> None:
     with Launched(CALLER, *options.split(), program=sys.executable) as caller:
         caller.read_until("working", times=2)

@@ -8,7 +8,7 @@ import time
 import pytest
 from random_kills import WAYS, killed_many, made_environment, why_impossible
 
-KILLS = 3
+KILLS = 2
 MANY_KILLS = 20
 
 

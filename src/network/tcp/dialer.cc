@@ -131,7 +131,9 @@ void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint no
 
 void Dialer::keep_only(Attempts::iterator chosen) {
   confirming_ = true;
-  chosen->deadline = deadline_;
+  // The peer may already have accepted this connection, and it accepts only one. So only the
+  // deadline of the dialer ends this attempt.
+  chosen->deadline = TimePoint::max();
   for (const Attempt& attempt : attempts_)
     if (&attempt != &*chosen) waiting_.push_front(attempt.target);
   attempts_.remove_if([&](const Attempt& attempt) { return &attempt != &*chosen; });
@@ -142,9 +144,10 @@ Status Dialer::failure(const char* why) const {
   for (const Target& target : targets_) {
     const auto underway = std::ranges::any_of(
         attempts_, [&](const Attempt& attempt) { return &targets_[attempt.target] == &target; });
-    const std::string last = !target.last_error.ok() ? target.last_error.message()
-                             : underway              ? "no answer yet"
-                                                     : "not tried yet";
+    const std::string last = underway && confirming_   ? "it has not confirmed the connection yet"
+                             : !target.last_error.ok() ? target.last_error.message()
+                             : underway                ? "no answer yet"
+                                                       : "not tried yet";
     text += format_text("; {} (tried {} times): {}", target.address.text(), target.tries, last);
   }
   return Status::rebuild_group(text + "; check that the peer runs and that no firewall blocks it");

@@ -26,15 +26,16 @@ struct DialOptions {
   std::optional<SocketAddress> from{};              // a local address, for peers of the same family
   Link link{};                                      // link.listener is the peer
   Duration pause = std::chrono::milliseconds(250);  // between two addresses
-  Duration attempt_time_max = std::chrono::seconds(5);
+  Duration attempt_time_max = std::chrono::seconds(5);  // until the peer has proven who it is
   int rounds = 3;  // how often each address is tried, with longer and longer pauses in between
   TcpOptions tcp{};
 };
 
 // One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
 // to next_deadline(). The peer accepts at most one connection of a dialer. When the peer is about
-// to confirm a connection, the attempts at the other addresses end. They begin again only if that
-// connection fails: a peer that is slow may have accepted it already.
+// to confirm a connection, the attempts at the other addresses end. The dialer then waits for the
+// confirmation until its deadline, because a slow peer may already have accepted this connection.
+// The other addresses are tried again only if this connection fails.
 class Dialer {
  public:
   // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.

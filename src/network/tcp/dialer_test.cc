@@ -173,8 +173,22 @@ TEST_F(DialerTest, WaitsForTheConfirmationUntilItsDeadline) {
     connection = *dialer->try_connect(later);
   }
   ASSERT_TRUE(connection);
-  EXPECT_EQ(accepted_.size(), 1);
+  EXPECT_EQ(accepted_.size(), 1U);
   EXPECT_EQ(dialer->try_connect(later).status().code(), StatusCode::kFixCall);
+}
+
+TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {
+  options_.addresses = {v4_};
+  const TimePoint now = std::chrono::steady_clock::now();
+  const TimePoint deadline = now + std::chrono::hours(1);
+  const auto dialer = *Dialer::start(*context_, options_, now, deadline);
+  const TimePoint limit = soon();
+  while (dialer->next_deadline() != deadline && std::chrono::steady_clock::now() < limit) {
+    accept();
+    ASSERT_EQ(*dialer->try_connect(now), nullptr);
+  }
+  EXPECT_THAT(dialer->try_connect(deadline).status().message(),
+              HasSubstr("(tried 1 times): it has not confirmed the connection yet"));
 }
 
 TEST_F(DialerTest, NeedsAnAddressAndADescriptor) {

@@ -8,6 +8,7 @@ const char* fastest_cipher() { return nullptr; }
 
 #else
 
+#define NO_COMPAT_IMB_API_053  // otherwise, the header defines macros such as SHA1
 #include <intel-ipsec-mb.h>
 #include <openssl/core_dispatch.h>
 #include <openssl/core_names.h>
@@ -23,14 +24,17 @@ const char* fastest_cipher() { return nullptr; }
 #include <new>
 #include <span>
 #include <type_traits>
+#include <utility>
 
-// The header of the library does not declare these functions. The library calls them through a
-// table, which would link 12 MB of other ciphers.
+// The header of the library does not declare these functions. The library's table of functions
+// would link them too, but also 12 MB of other ciphers.
 extern "C" {
 std::remove_pointer_t<aes_gcm_precomp_t> aes_gcm_precomp_128_vaes_avx512;
 std::remove_pointer_t<aes_gcm_enc_dec_t> aes_gcm_enc_128_vaes_avx512;
 std::remove_pointer_t<aes_gcm_enc_dec_t> aes_gcm_dec_128_vaes_avx512;
 }
+
+static_assert(IMB_VERSION_NUM >> 8U == 0x103, "only version 1.3 is known to have these functions");
 
 namespace farandole {
 namespace {
@@ -47,9 +51,10 @@ constexpr std::size_t kHeaderBytesMax = 64;  // TLS 1.3 authenticates 5 bytes wi
 using Tag = std::array<std::uint8_t, kTagBytes>;
 
 bool has_instructions() {
-  return __builtin_cpu_supports("vaes") && __builtin_cpu_supports("vpclmulqdq") &&
-         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("aes") && __builtin_cpu_supports("vaes") &&
+         __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
 }
 
 // A key and the message that it seals or opens. A message is what TLS 1.3 needs: a header, then
@@ -59,14 +64,11 @@ class Cipher {
   Cipher() = default;
   Cipher(const Cipher&) = delete;
   Cipher& operator=(const Cipher&) = delete;
-  ~Cipher() {
-    ::OPENSSL_cleanse(&key_, sizeof key_);
-    ::OPENSSL_cleanse(&message_, sizeof message_);
-  }
+  ~Cipher() { ::OPENSSL_cleanse(this, sizeof *this); }
 
   // The key and the nonce may come together or one after the other; an empty one changes nothing.
   bool begin(bool seals, std::span<const std::uint8_t> key, std::span<const std::uint8_t> nonce) {
-    seals_ = seals;
+    if (std::exchange(seals_, seals) != seals) state_ = State::kNoNonce;
     if (!key.empty()) {
       if (key.size() != kKeyBytes) return false;
       ::aes_keyexp_128_enc_avx512(key.data(), key_.expanded_keys);
@@ -98,18 +100,19 @@ class Cipher {
     return true;
   }
 
-  // A nonce must not seal twice, so each message needs a new begin().
+  // A nonce must not seal two messages, so each message needs a begin() with a nonce.
   bool end() {
     if (state_ == State::kStarted && !convert({}, nullptr)) return false;
     if (state_ != State::kConverted) return false;
     state_ = State::kEnded;
-    return seals_ || ::CRYPTO_memcmp(computed_tag_.data(), tag_to_open_.data(), kTagBytes) == 0;
+    return seals_ || (std::exchange(has_tag_, false) &&
+                      ::CRYPTO_memcmp(computed_tag_.data(), tag_to_open_.data(), kTagBytes) == 0);
   }
 
   bool set_tag(std::span<const std::uint8_t> tag) {
     if (seals_ || tag.size() != kTagBytes) return false;
     std::ranges::copy(tag, tag_to_open_.begin());
-    return true;
+    return has_tag_ = true;
   }
 
   const Tag& tag() const { return computed_tag_; }
@@ -118,7 +121,7 @@ class Cipher {
  private:
   enum class State { kNoNonce, kStarted, kConverted, kEnded };
 
-  // The library writes them with instructions that need this alignment.
+  // The key expansion needs 16 bytes of alignment; the header of the library asks for 64.
   alignas(kAlignment) gcm_key_data key_{};
   alignas(kAlignment) gcm_context_data message_{};
   std::array<std::uint8_t, kNonceBytes> nonce_{};
@@ -129,6 +132,7 @@ class Cipher {
   State state_ = State::kNoNonce;
   bool seals_ = true;
   bool has_key_ = false;
+  bool has_tag_ = false;
 };
 
 Cipher& cipher_of(void* context) { return *static_cast<Cipher*>(context); }
@@ -246,29 +250,41 @@ int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core
 
 // Test case 2 of the specification of GCM (McGrew and Viega): everything is zero. It shows that the
 // library has these functions with these parameters.
-bool seals_as_specified() {
+bool works_as_specified() {
   constexpr Tag kExpected{0xab, 0x6e, 0x47, 0xd4, 0x2c, 0xec, 0x13, 0xbd,
                           0xf5, 0x3a, 0x67, 0xb2, 0x12, 0x57, 0xbd, 0xdf};
   const std::array<std::uint8_t, kKeyBytes> zeros{};
+  const auto nonce = std::span(zeros).first(kNonceBytes);
   std::array<std::uint8_t, kKeyBytes> sealed{};
-  Cipher cipher;
-  return cipher.begin(true, zeros, std::span(zeros).first(kNonceBytes)) &&
-         cipher.convert(zeros, sealed.data()) && cipher.end() && cipher.tag() == kExpected;
+  Cipher sealing;
+  if (!sealing.begin(true, zeros, nonce) || !sealing.convert(zeros, sealed.data()) ||
+      !sealing.end() || sealing.tag() != kExpected)
+    return false;
+  std::array<std::uint8_t, kKeyBytes> opened{1};
+  Cipher opening;
+  return opening.begin(false, zeros, nonce) && opening.set_tag(kExpected) &&
+         opening.convert(sealed, opened.data()) && opening.end() && opened == zeros;
 }
 
-bool register_cipher() {
-  if (!has_instructions() || !seals_as_specified()) return false;
+// They stay loaded until the process ends. The pointers are kept for the leak sanitizer.
+struct Providers {
+  OSSL_PROVIDER* of_openssl = nullptr;
+  OSSL_PROVIDER* ours = nullptr;
+};
+
+Providers load_providers() {
+  if (::imb_get_version() != IMB_VERSION_NUM || !has_instructions() || !works_as_specified() ||
+      ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) != 1)
+    return {};
   // A provider that is loaded explicitly would replace the default one, which has all the rest.
-  return ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) == 1 &&
-         ::OSSL_PROVIDER_load(nullptr, "default") != nullptr &&
-         ::OSSL_PROVIDER_load(nullptr, kName) != nullptr;
+  return {::OSSL_PROVIDER_load(nullptr, "default"), ::OSSL_PROVIDER_load(nullptr, kName)};
 }
 
 }  // namespace
 
 const char* fastest_cipher() {
-  static const bool registered = register_cipher();
-  return registered ? kPreferred : nullptr;
+  static const Providers providers = load_providers();
+  return providers.of_openssl != nullptr && providers.ours != nullptr ? kPreferred : nullptr;
 }
 
 }  // namespace farandole

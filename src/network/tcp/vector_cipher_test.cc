@@ -95,7 +95,11 @@ std::pair<Bytes, bool> open(EVP_CIPHER_CTX* context, const Bytes& nonce, const B
 class VectorCipher : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (fastest_cipher() == nullptr) GTEST_SKIP() << "needs a processor with VAES and AVX-512";
+    if (fastest_cipher() != nullptr) return;
+#ifdef FARANDOLE_HAS_IPSEC_MB
+    ASSERT_FALSE(__builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx512vl"));
+#endif
+    GTEST_SKIP() << "needs libipsec-mb, and a processor with VAES and AVX-512";
   }
 
   Bytes random_bytes(std::size_t count) {
@@ -178,6 +182,27 @@ TEST_F(VectorCipher, ChangesItsKey) {
   ASSERT_EQ(::EVP_CipherInit_ex(ours.get(), nullptr, nullptr, other_key.data(), nullptr, -1), 1);
   const Context openssl = context_with(kOpenSsl, true, other_key);
   EXPECT_EQ(seal(ours.get(), nonce_, header_, bytes), seal(openssl.get(), nonce_, header_, bytes));
+}
+
+TEST_F(VectorCipher, OpensNothingWithoutATag) {
+  const Context sealing = context_with(fastest_cipher(), true, key_);
+  const Context opening = context_with(fastest_cipher(), false, key_);
+  const Sealed sealed = seal(sealing.get(), nonce_, header_, random_bytes(100));
+  EXPECT_TRUE(open(opening.get(), nonce_, header_, sealed).second);
+  Bytes bytes = sealed.bytes;
+  ASSERT_TRUE(begin_message(opening.get(), nonce_, header_));
+  EXPECT_TRUE(convert_in_place(opening.get(), bytes));
+  EXPECT_FALSE(end_message(opening.get()));  // the tag of the last message does not count
+}
+
+// Otherwise, a context that has not opened a message would give the tag that the message needs.
+TEST_F(VectorCipher, GivesNoTagOfWhatItHasOpened) {
+  const Context context = context_with(fastest_cipher(), false, key_);
+  Sealed forged{random_bytes(100), random_bytes(kTagBytes)};
+  EXPECT_FALSE(open(context.get(), nonce_, header_, forged).second);
+  ASSERT_EQ(::EVP_CipherInit_ex(context.get(), nullptr, nullptr, nullptr, nullptr, 1), 1);
+  EXPECT_NE(
+      ::EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, forged.tag.data()), 1);
 }
 
 // One nonce must never seal two messages.
