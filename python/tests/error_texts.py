@@ -32,6 +32,7 @@ import farandole.torch as hvd
 from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.launcher_command import launcher_command
+from farandole.torch.optimizer import check_layouts
 
 Case = tuple[Callable[[], object], str]
 
@@ -692,6 +693,14 @@ class ErrorTexts:
         )
 
     def gradients(self) -> Iterator[Case]:
+        transposed = torch.nn.Parameter(torch.ones(3, 2).t())
+        transposed.grad = torch.ones(2, 3)
+        yield (
+            lambda: check_layouts([transposed]),
+            "a parameter of shape (2, 3) has the strides (1, 2) now, and had (3, 1) in the first "
+            "step of its optimizer; with fused=True, the two must be the same: make a new "
+            "DistributedOptimizer after such a change",
+        )
         yield (
             hvd.reducescatter(torch.ones(2, requires_grad=True), op=hvd.Max).sum().backward,
             "a reducescatter with op Max has no gradient; Sum and Average have one",

@@ -18,7 +18,7 @@ def test_conformance(size: int) -> None:
 
 @pytest.mark.parametrize("size", everyday_and_long([3], [1, 2]))
 def test_optimizer(size: int) -> None:
-    run_checks(size, "torch_optimizer:OptimizerChecks")
+    run_checks(size, "torch_optimizer:OptimizerChecks", "torch_layouts:LayoutChecks")
 
 
 @pytest.mark.parametrize("size", everyday_and_long([3], [1, 2]))

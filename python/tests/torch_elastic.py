@@ -290,3 +290,42 @@ class ElasticChecks:
                 state.epoch += 1
         assert begun == [0, 1, 2, 2, 3]
         hvd.check_parameters(state.model.named_parameters())
+
+    def train_with_failure(self, op: hvd.ReduceOp, fails_in: str) -> torch.Tensor:
+        """Make four steps with a GradScaler, and with zero_grad() at the end of a step. The third
+        step fails at first. The gradient is 1 in each step. Return the weight."""
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer: Any = torch.optim.SGD([weight], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, [("weight", weight)], op=op)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        state = elastic.TorchState(optimizer=optimizer, scaler=scaler, weight=weight, step=0)
+        failures = iter([True])
+
+        def fail(place: str) -> None:
+            if place == fails_in and state.step == 2 and next(failures, False):
+                raise hvd.GroupLostError("as if a call had failed")
+
+        optimizer.register_step_pre_hook(lambda *_: fail("step"))
+
+        @elastic.run
+        def train(state: elastic.TorchState) -> None:
+            while state.step < 4:
+                scaler.scale(weight.sum()).backward()
+                fail("backward")
+                if fails_in == "unscale":
+                    scaler.unscale_(optimizer)
+                fail("unscale")
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                state.step += 1
+                state.commit()
+
+        train(state)
+        return weight.detach()
+
+    def check_nothing_of_a_failed_step_is_left(self) -> None:
+        for op in (hvd.Average, hvd.Adasum):
+            for place in ("backward", "unscale", "step"):
+                weight = self.train_with_failure(op, place)
+                assert torch.equal(weight, torch.full((1,), -4.0)), (op, place, weight)

@@ -19,7 +19,7 @@ from torch_frontend import TorchFrontend
 
 import farandole.torch as hvd
 from farandole import lifecycle
-from farandole.torch.gradients import Gradients
+from farandole.torch.training.gradients import Gradients
 
 Loss = Callable[[nn.Module, int, int], torch.Tensor]  # computes the loss from model, rank, step
 

@@ -11,6 +11,10 @@ import numpy as np
 import torch
 from conformance import Conformance
 from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch_frontend import TorchFrontend
 from torch_optimizer import OptimizerChecks, network, square_loss
 
@@ -36,6 +40,24 @@ class StateChecks:
             if self.rank == 0:
                 gc.collect()
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+    def check_hooks_do_not_see_the_step_that_makes_the_state(self) -> None:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+        steps: list[str] = []
+        handles = [
+            optimizer.register_step_pre_hook(lambda *_: steps.append("pre")),
+            optimizer.register_step_post_hook(lambda *_: steps.append("post")),
+            register_optimizer_step_pre_hook(lambda *_: steps.append("global pre")),
+            register_optimizer_step_post_hook(lambda *_: steps.append("global post")),
+        ]
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert steps == [] and len(optimizer.state) == len(list(model.parameters()))
+        square_loss(model, self.rank, 0).backward()
+        optimizer.step()
+        assert sorted(steps) == ["global post", "global pre", "post", "pre"]
+        for handle in handles:
+            handle.remove()
 
     def check_broadcast_parameters(self) -> None:
         for named in (False, True):

@@ -17,13 +17,13 @@ from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, Period, global_process_set
 from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.buckets import ReductionSettings
 from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
-from farandole.torch.grad_scaler import has_unscaled, scaler_in_step, share_overflow
-from farandole.torch.gradients import Gradients
 from farandole.torch.operations import allreduce, allreduce_, grouped_allreduce_async_
 from farandole.torch.optimizer_types import keeps_class
+from farandole.torch.training.buckets import ReductionSettings
+from farandole.torch.training.grad_scaler import has_unscaled, scaler_in_step, share_overflow
+from farandole.torch.training.gradients import Gradients
 from farandole.training.optimizer_arguments import (
     checked_factor,
     checked_names,
@@ -281,12 +281,23 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._gradients.restart(count)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        result = self._step(closure)
+        try:
+            result = self._step(closure)
+        except BaseException:
+            self._forget_scaler()
+            raise
         self._check_parameters()
         return result
 
     # The wrapped class calls the step hooks. This attribute keeps torch from calling them twice.
     step.hooked = True  # type: ignore[attr-defined]
+
+    @outside_dynamo
+    def _forget_scaler(self) -> None:
+        """Delete what GradScaler.step() has set for this step: after an error, it does not, and its
+        next step would multiply the two scales."""
+        for name in ("found_inf", "grad_scale"):
+            self.__dict__.pop(name, None)
 
     @outside_dynamo
     def _check_parameters(self) -> None:
@@ -316,6 +327,9 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 stacklevel=3,
             )
         gradients.on_step()
+        for group in self.param_groups:
+            if group.get("fused"):
+                check_layouts(group["params"])
         return super().step()
 
     def _options(self) -> str:
@@ -397,6 +411,22 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             raise MisuseError(
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
+            )
+
+
+def check_layouts(parameters: Iterable[torch.Tensor]) -> None:
+    """Check that gradients have the strides of their parameters, as fused optimizers need it."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None or gradient.is_sparse or gradient.stride() == parameter.stride():
+            continue
+        unusual_strides = torch_tensors.unusual_strides
+        if unusual_strides(gradient) != unusual_strides(parameter):
+            raise CallError(
+                f"a parameter of shape {tuple(parameter.shape)} has the strides "
+                f"{parameter.stride()} now, and had {gradient.stride()} in the first step of its "
+                "optimizer; with fused=True, the two must be the same: make a new "
+                "DistributedOptimizer after such a change"
             )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
@@ -88,6 +89,9 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
     training_state.keep_dtypes(torch_tensors, optimizer, state)
+    for parameter, found in optimizer.state.items():
+        for name, value in found.items() if isinstance(found, dict) else ():
+            found[name] = _in_layout_of(parameter, value)
     loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
@@ -101,6 +105,17 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         # If an optimizer wraps another one, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
+
+
+def _in_layout_of(parameter: Any, value: Any) -> Any:
+    """Return the value with the strides of the parameter, if it has the parameter's shape. Fused
+    optimizers read both as flat memory, and a tensor that was broadcast is contiguous."""
+    if not isinstance(value, torch.Tensor) or not isinstance(parameter, torch.Tensor):
+        return value
+    strides = torch_tensors.unusual_strides(parameter)
+    if strides is None or value.shape != parameter.shape or value.stride() == strides:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -118,7 +133,8 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
         for parameter in stepped:
             parameter.detach().zero_()
             parameter.grad = torch.zeros_like(parameter).detach()
-        step_alone(optimizer)
+        with _without_step_hooks(optimizer):
+            step_alone(optimizer)
     except Exception:
         optimizer.state.clear()
     finally:
@@ -132,6 +148,25 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
         for parameter in group["params"]:
             if isinstance(state := optimizer.state.get(parameter), dict):
                 _undo_first_step(state, group)
+
+
+@contextlib.contextmanager
+def _without_step_hooks(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Hide the artificial step from the program: its hook may average the parameters."""
+    hooks: list[dict[int, Any]] = [
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        _global_optimizer_pre_hooks,
+        _global_optimizer_post_hooks,
+    ]
+    saved = [dict(table) for table in hooks]
+    for table in hooks:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, entries in zip(hooks, saved, strict=True):
+            table.update(entries)
 
 
 def _undo_first_step(state: dict[str, Any], options: dict[str, Any]) -> None:

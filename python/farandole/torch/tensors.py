@@ -197,3 +197,18 @@ def _device_code(device: torch.device) -> int:
             "another device"
         )
     return core.devices[name]
+
+
+def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the strides if the elements fill their memory without gaps, but in another order than
+    in a contiguous tensor, as with channels_last. Otherwise, return None."""
+    if tensor.is_contiguous():
+        return None
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return None
+        expected *= size
+    return tensor.stride()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from farandole.arrays import Array, Arrays
 from farandole.comparison import equal_on_all_members, exchange, table
@@ -21,7 +21,7 @@ def paired(
     names: Mapping[int, str],
     call_name: str,
     group: Group,
-    groups: Mapping[int, int] | None = None,
+    details: Callable[[Array], str] = lambda _: "",
 ) -> list[Array]:
     """Return the parameters in an order that is the same on all members.
 
@@ -33,21 +33,17 @@ def paired(
         names: The names by id(). Parameters without a name stay in their order.
         call_name: The name of the allreduce that compares the ranks.
         group: The group of ranks.
-        groups: For each parameter, by id(), the number of its list in the optimizer's `groups`.
-            None if the optimizer has no such lists.
+        details: Returns what else of a parameter must be the same on all members, as text.
 
     Raises:
-        CallError: The members do not have the same names, dtypes, shapes and groups. The text is
+        CallError: The members do not have the same names, dtypes, shapes and details. The text is
             the same on all of them.
     """
 
     def described(parameter: Array) -> str:
         name = names.get(id(parameter), "")
         shown = f"`{name}` " if name else ""
-        kind = arrays.dtype_and_shape(parameter)
-        if groups is not None:
-            number = groups.get(id(parameter))
-            kind += ", in no group" if number is None else f", in group {number}"
+        kind = arrays.dtype_and_shape(parameter) + details(parameter)
         return f"{shown}({kind})"
 
     ordered = sorted(parameters, key=lambda parameter: names.get(id(parameter), ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from farandole.elastic import HandledState, HandlerRegistry, StateDictHandler
 from farandole.elastic_samples import SamplesHandler
 from farandole.torch.elastic.sampler import ElasticSampler
+from farandole.torch.optimizer import parameters_of
 from farandole.torch.state import broadcast_optimizer_state, broadcast_parameters, load_in_place
 
 
@@ -17,6 +19,10 @@ class ModelStateHandler(StateDictHandler):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
+
+    def restore(self) -> None:
+        super().restore()
+        _drop_gradients(self.value.parameters())
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
@@ -30,9 +36,29 @@ class OptimizerStateHandler(StateDictHandler):
 
     def restore(self) -> None:
         load_in_place(self.value, self.saved())
+        _drop_gradients(parameters_of(self.value.param_groups))
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class GradScalerHandler(StateDictHandler):
+    """Handle a torch.amp.GradScaler."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        super().__init__(scaler)
+
+    def restore(self) -> None:
+        super().restore()
+        # Otherwise, it would take the gradients of the next step for unscaled, if those of a failed
+        # step were. load_state_dict() does not reset this.
+        self.value._per_optimizer_states.clear()
+
+
+def _drop_gradients(parameters: Iterable[torch.Tensor]) -> None:
+    """Drop what a failed step has left, because the next backward() would add to it."""
+    for parameter in parameters:
+        parameter.grad = None
 
 
 class SamplerStateHandler(SamplesHandler):
@@ -44,8 +70,7 @@ class SamplerStateHandler(SamplesHandler):
 
 @runtime_checkable
 class _HasStateDict(Protocol):
-    """For example, a learning rate scheduler or a GradScaler. A copy of it would use a copy of the
-    optimizer."""
+    """For example, a learning rate scheduler. A copy of it would use a copy of the optimizer."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state: Any) -> Any: ...
@@ -54,6 +79,7 @@ class _HasStateDict(Protocol):
 _registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
+    (torch.amp.GradScaler, GradScalerHandler),
     (ElasticSampler, SamplerStateHandler),
 ]
 

@@ -18,6 +18,7 @@ from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce
 from farandole.reduce_op import ReduceOp
+from farandole.torch import tensors as torch_tensors
 from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_of, start_sparse
@@ -293,7 +294,12 @@ class Bucket(_AnyBucket):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
-            gradient.set_place(place.view(parameter.shape))
+            strides = torch_tensors.unusual_strides(parameter)  # the same on all ranks
+            gradient.set_place(
+                place.view(parameter.shape)
+                if strides is None
+                else place.as_strided(parameter.shape, strides)
+            )
         self._sparse = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
@@ -362,11 +368,15 @@ class Bucket(_AnyBucket):
         if self.finish is None or self.combined:
             return
         was_written = self._was_written or not self._is_unchanged()
-        self.combined = True
         try:
             self.finish()  # even if gradients were changed: the other ranks wait for this one
         except CallError as error:
+            self.combined = True
             raise (_explained(error) if self._sends_whole else error) from None
+        except Exception:
+            self.combined = True
+            raise
+        self.combined = True  # after a KeyboardInterrupt, the next wait() waits again
         if was_written:
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
@@ -434,11 +444,15 @@ class SparseBucket(_AnyBucket):
     def wait(self) -> None:
         if self.finish is None or self.combined:
             return
-        self.combined = True
         try:
             result = self.finish()  # even after a change: the other ranks wait for this one
         except CallError as error:
+            self.combined = True
             raise _explained(error) from None
+        except Exception:
+            self.combined = True
+            raise
+        self.combined = True
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)

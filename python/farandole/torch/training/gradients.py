@@ -30,10 +30,16 @@ from farandole.comparison import allreduce_max
 from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.backward_end import BackwardEnd
-from farandole.torch.buckets import Bucket, Gradient, ReductionSettings, SparseBucket, changed_error
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import check
+from farandole.torch.training.backward_end import BackwardEnd
+from farandole.torch.training.buckets import (
+    Bucket,
+    Gradient,
+    ReductionSettings,
+    SparseBucket,
+    changed_error,
+)
 from farandole.training.bucket_layout import CHANGED, DENSE, NOTHING, SPARSE, AgreedGradient, agree
 from farandole.training.bucket_plan import plan_buckets, plan_groups
 from farandole.training.collected_errors import CollectedErrors
@@ -414,8 +420,17 @@ class Gradients:
         parameters = [gradient.parameter for gradient in by_parameter.values()]
         group = self._settings.group
         name = f"{self._name}.{call_suffix}"
-        ordered = paired(torch_tensors, parameters, self._names, name, group, self._group_of)
+        ordered = paired(torch_tensors, parameters, self._names, name, group, self._pairing_details)
         return [by_parameter[id(parameter)] for parameter in ordered]
+
+    def _pairing_details(self, parameter: torch.Tensor) -> str:
+        text = ""
+        if self._group_of is not None:
+            number = self._group_of.get(id(parameter))
+            text = ", in no group" if number is None else f", in group {number}"
+        # The ranks combine the memory of the bucket, in which gradients have these strides.
+        strides = torch_tensors.unusual_strides(parameter)
+        return text if strides is None else f"{text}, strides {strides}"
 
     def _agree(
         self, call_suffix: str, trained: Sequence[Gradient], kinds: Sequence[int]

@@ -1,0 +1,1 @@
+"""How the optimizers of torch combine gradients."""

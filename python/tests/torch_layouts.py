@@ -1,0 +1,111 @@
+"""Checks of parameters that are not contiguous, and of a wait that is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+import farandole.torch as hvd
+from farandole.errors import CallError
+
+
+def images(rank: int, step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(2, 3, 4, 4, generator=generator, dtype=torch.float64)
+
+
+def network() -> nn.Sequential:
+    """Return a model with a parameter in channels_last, and one that is transposed."""
+    torch.manual_seed(7)
+    linear = nn.Linear(16, 2)
+    linear.weight = nn.Parameter(linear.weight.detach().t().contiguous().t())
+    convolution = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    return nn.Sequential(convolution, nn.Flatten(), linear).double()
+
+
+class LayoutChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(images(self.rank, step)).square().mean().backward()
+            optimizer.step()
+        return model
+
+    def check_fused_optimizers(self) -> None:
+        """They read a parameter, its gradient and its state as flat memory."""
+        makers: list[Callable[..., torch.optim.Optimizer]] = [
+            torch.optim.Adam,
+            partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+        ]
+        for make in makers:
+            models = []
+            for fused in (True, False):
+                model = network()
+                assert not any(p.is_contiguous() for p in (model[0].weight, model[2].weight))
+                optimizer = hvd.DistributedOptimizer(make(model.parameters(), fused=fused))
+                models.append(self.train(model, optimizer))
+            hvd.check_parameters(models[0].named_parameters())
+            for found, wanted in zip(*(model.parameters() for model in models), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+    def check_ranks_with_different_strides(self) -> None:
+        model = network()
+        if self.rank == 0:
+            model[0].weight.data = model[0].weight.data.contiguous()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        try:
+            self.train(model, optimizer)
+        except CallError as error:
+            assert self.size > 1 and "[4, 3, 3, 3], strides (27, 1, 9, 3)" in str(error)
+        else:
+            assert self.size == 1
+
+    def check_the_state_gets_the_strides_of_its_parameter(self) -> None:
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        if self.rank == 0:
+            self.train(model, optimizer)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        for parameter in model.parameters():
+            found = optimizer.state[parameter]["exp_avg"]
+            assert found.stride() == parameter.stride()
+            assert torch.equal(found, hvd.broadcast(found, 0))
+
+    def check_a_wait_that_is_interrupted_is_repeated(self) -> None:
+        weight = nn.Parameter(torch.zeros(3))
+        optimizer: Any = torch.optim.SGD([weight], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer)
+        weight.sum().backward()
+        optimizer.step()  # makes the bucket
+        optimizer.zero_grad()
+        [bucket] = optimizer._gradients._buckets
+        start, waits = bucket.start, []
+
+        def start_and_be_interrupted(*arguments: Any, **options: Any) -> None:
+            start(*arguments, **options)
+            finish = bucket.finish
+
+            def interrupted_once() -> None:
+                waits.append(1)
+                if len(waits) == 1:
+                    raise KeyboardInterrupt
+                finish()
+
+            bucket.finish = interrupted_once
+
+        with mock.patch.object(bucket, "start", start_and_be_interrupted):
+            with contextlib.suppress(KeyboardInterrupt):
+                (weight.sum() * (self.rank + 1)).backward()
+            optimizer.step()
+        assert len(waits) == 2
+        assert torch.equal(weight.detach(), torch.full((3,), -1 - (self.size + 1) / 2))
