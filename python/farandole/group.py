@@ -6,7 +6,7 @@ import bisect
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from farandole.errors import CallError
 
@@ -77,6 +77,10 @@ class Group:
     def __deepcopy__(self, memo: object) -> Group:
         """Return the same object, because the copy of a model works in the same group."""
         return self
+
+    def __reduce__(self) -> Any:
+        """Let a copy in another process be the group of that process, with its own rank there."""
+        return _registered_or_new, (self.ranks,)
 
     def unregister(self) -> None:
         """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
@@ -166,11 +170,17 @@ class _World(Group):
         self.process_set_id = None
         self._world_rank = -1
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> Any:
         return "global_process_set"  # unpickling gives the world of the process that does it
 
     def unregister(self) -> None:
         self.process_set_id, self.ranks = None, cast(list[int], None)
+
+
+def _registered_or_new(ranks: list[int]) -> Group:
+    from farandole import lifecycle  # noqa: PLC0415, it imports this module
+
+    return lifecycle.registered_group(ranks) or Group(ranks)
 
 
 def checked(process_set: Group) -> Group:

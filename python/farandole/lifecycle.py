@@ -260,6 +260,12 @@ def _checked_groups(groups: Any) -> Sequence[Group]:
     )
 
 
+def registered_group(ranks: list[int]) -> Group | None:
+    """Return the registered group with these ranks, if there is one."""
+    found = (group for group in _process.groups[1:] if group.ranks == ranks)
+    return next((group for group in found if group.process_set_id is not None), None)
+
+
 def _register_again(groups: Sequence[Group]) -> None:
     known = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
     for group in groups:

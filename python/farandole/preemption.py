@@ -70,7 +70,7 @@ class PreemptionNotice:
             )
         if self._former:
             raise CallError("this PreemptionNotice is in use: make another one for another block")
-        for number in self._signals:
+        for number in dict.fromkeys(self._signals):
             try:
                 self._former[number] = signal.signal(number, self._notice)
             except OSError as error:

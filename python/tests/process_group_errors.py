@@ -85,6 +85,11 @@ def _calls(tensor: torch.Tensor) -> Iterator[Case]:
         lambda: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(torch.ones(1))),
         "PREMUL_SUM by a tensor is not supported; use PREMUL_SUM by a number, or multiply before",
     )
+    for peer in (-1, 2):
+        yield (
+            functools.partial(dist.send, tensor, peer),
+            f"there is no rank {peer} in this process group; its ranks are 0 to 1",
+        )
     yield (
         lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
         "reduce_scatter got an input of 3 elements (torch.float32) and an output of 2 "

@@ -16,7 +16,8 @@ SPAWNING = Path(__file__).with_name("spawning_program.py")
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_under_our_launcher(size: int) -> None:
-    run_checks(size, "torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks", timeout=300)
+    suites = ("torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks")
+    run_checks(size, *suites, "torch_groups:SecondGroupChecks", timeout=300)
 
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])

@@ -66,6 +66,17 @@ class BatchNormChecks(Suite):
             for _ in range(3):
                 self.expect_same(layers, rows, shape)
 
+    def check_an_activation_in_place(self) -> None:
+        """It changes the output, which without a weight and a bias is what backward() needs."""
+        for affine in (False, True):
+            values = torch.arange(8.0 * self.size).view(-1, 2)
+            part = values.chunk(self.size)[self.rank].clone().requires_grad_()
+            whole = values.clone().requires_grad_()
+            torch.relu_(hvd.SyncBatchNorm(2, affine=affine)(part)).square().sum().backward()
+            torch.relu(torch.nn.BatchNorm1d(2, affine=affine)(whole)).square().sum().backward()
+            expected = whole.grad.chunk(self.size)[self.rank]
+            torch.testing.assert_close(part.grad, expected, rtol=1e-4, atol=1e-4)
+
     def check_without_running_statistics(self) -> None:
         layers = self.layers(track_running_stats=False, eps=0.1)
         self.expect_same(layers, ROWS[1], (3,))

@@ -346,3 +346,25 @@ class MixtureChecks:
         assert torch.equal(parameters, largest)
         del model
         dist.destroy_process_group()
+
+
+class SecondGroupChecks:
+    def check_a_second_group_begins_anew(self) -> None:
+        """In the first one, a rank has made a wrong call, and dropped the Work of another call."""
+        hvd.init()
+        for turn in range(3):
+            init_process_group("farandole")
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor, async_op=True)
+            if dist.get_rank() == turn:
+                with pytest.raises(hvd.CallError):
+                    dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR)
+            dist.destroy_process_group()
+        hvd.shutdown()
+
+    def check_a_scattered_input_is_only_read(self) -> None:
+        init_process_group("farandole")
+        output = torch.zeros(2)
+        dist.reduce_scatter_tensor(output, torch.ones(1).expand(2 * dist.get_world_size()))
+        assert torch.equal(output, torch.full((2,), float(dist.get_world_size())))
+        dist.destroy_process_group()

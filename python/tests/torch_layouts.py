@@ -1,8 +1,10 @@
-"""Checks of parameters that are not contiguous, and of a wait that is interrupted."""
+"""Checks of parameters that are not contiguous, of a wait that is interrupted, and of copies."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -109,3 +111,12 @@ class LayoutChecks:
             optimizer.step()
         assert len(waits) == 2
         assert torch.equal(weight.detach(), torch.full((3,), -1 - (self.size + 1) / 2))
+
+    def check_a_copied_process_set_is_that_of_this_rank(self) -> None:
+        last = hvd.add_process_set([self.size - 1])
+        for copied in (hvd.broadcast_object(last, 0), copy.copy(last), copy.deepcopy(last)):
+            assert copied is last
+        assert last.included() == (self.rank == self.size - 1)
+        hvd.remove_process_set(last)
+        again = pickle.loads(pickle.dumps(last))
+        assert (again.ranks, again.included()) == (last.ranks, None)

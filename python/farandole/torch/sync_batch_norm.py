@@ -142,7 +142,9 @@ class _Normalize(torch.autograd.Function):
         ctx.save_for_backward(normalized, scale, weight, bias)
         ctx.count, ctx.process_set = count, process_set
         ctx.mark_non_differentiable(mean, variance)
-        return output.to(input.dtype), mean, variance, count
+        output = output.to(input.dtype)
+        # An activation may change the output in place, and backward() needs `normalized`.
+        return output.clone() if output is normalized else output, mean, variance, count
 
     @staticmethod
     @once_differentiable

@@ -52,6 +52,7 @@ from farandole.torch.distributed.work import MAKE_AGAIN, Work, explained
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import (
     DTYPE_CODES,
+    check,
     check_memory,
     check_writable,
     contiguous_on_host,
@@ -189,9 +190,10 @@ class ProcessGroup(dist.ProcessGroup):
         self._ranks = tuple(group.ranks or ())
         self._number = group.number()
         self._size = len(self._ranks)
-        self._prefix = f"torch.group{key or name}."
         self._world = world
         self._channel = f"{world}.{key or name}"
+        # Names contain the world, because calls of an earlier world may still be in flight.
+        self._prefix = f"torch.group{self._channel}."
         self._call_count = 0  # the number of calls so far
         self._engine = engine
         self._job = core.job_number()
@@ -473,6 +475,11 @@ class ProcessGroup(dist.ProcessGroup):
         """Start a send, or a receive from the peer or from any rank. The ranks match messages by
         this process group and by tag; the name is for people."""
         (tensor,) = tensors
+        if peer is not None and not 0 <= peer < self._size:
+            last = self._size - 1
+            raise CallError(
+                f"there is no rank {peer} in this process group; its ranks are 0 to {last}"
+            )
         if self._others is not None and self._others.serves(tensor.device):
             kind = "send" if make is core.send else "recv_anysource" if peer is None else "recv"
             end = () if peer is None else (peer,)
@@ -549,7 +556,7 @@ class ProcessGroup(dist.ProcessGroup):
                 "must have as many elements as the outputs of all ranks together"
             )
         check_writable(output)
-        check_writable(source)
+        check(source)
         if callable(reduction):
             check_bitwise(reduction, source)
             parts = _empty_parts(output, self._size)

@@ -519,7 +519,7 @@ def _sample(tensor: torch.Tensor) -> bytes:
     """Return the bytes of some elements that are spread evenly over the tensor."""
     flat = tensor.detach().reshape(-1)
     few = flat[:: flat.numel() // _SAMPLE_ELEMENTS + 1].contiguous()
-    return few.view(torch.uint8).cpu().numpy().tobytes()
+    return bytes(torch_tensors.bytes_of(few))
 
 
 def _new_memory(device: torch.device, size: int) -> torch.Tensor:
