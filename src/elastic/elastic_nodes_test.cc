@@ -508,6 +508,11 @@ TEST(MakeElasticNode, ANodeThatComesBackWaitsForOrders) {
   news.messages.emplace_back(WorkerStart{1, 3});
   (*node)->take_news(news, kStart);
   EXPECT_THAT((*node)->advance(kStart).starts, SizeIs(1));
+  EXPECT_FALSE((*node)->matters(0)) << "the others have a group without it";
+  NodeNews formed;
+  formed.messages.emplace_back(GroupFormed{2, {0, 1}, {0, 3}});
+  (*node)->take_news(formed, kStart);
+  EXPECT_TRUE((*node)->matters(0));
 }
 
 TEST(MakeElasticNode, TheMinimumIsAtMostTheNumberOfWorkers) {

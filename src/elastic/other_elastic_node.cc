@@ -14,6 +14,7 @@ OtherElasticNode::OtherElasticNode(const NodeLayout& layout, StoreServer& store,
     : layout_(layout),
       store_(store),
       link_(link),
+      has_begun_(has_begun),
       workers_(static_cast<std::size_t>(layout.local_size())) {
   if (has_begun) return;
   for (int local_rank = 0; local_rank < layout.local_size(); ++local_rank)
@@ -32,8 +33,10 @@ bool OtherElasticNode::is_member(int local_rank) const {
          numbers_.end();
 }
 
+// If the job has begun without this node, the others go on without a worker that is no member yet.
 bool OtherElasticNode::matters(int local_rank) const {
-  return !is_superfluous(local_rank) && (epoch_ == 0 || is_member(local_rank));
+  const bool forms_first_group = epoch_ == 0 && !has_begun_;
+  return !is_superfluous(local_rank) && (forms_first_group || is_member(local_rank));
 }
 
 // Node 0 learns it from the launcher's NodeLink::report_exit().

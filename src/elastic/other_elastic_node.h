@@ -60,6 +60,7 @@ class OtherElasticNode final : public ElasticNode {
   NodeLayout layout_;
   StoreServer& store_;
   NodeLink& link_;
+  bool has_begun_;
   std::vector<Worker> workers_;  // by local rank
   std::int64_t epoch_ = 0;
   std::vector<int> slots_;              // by rank
