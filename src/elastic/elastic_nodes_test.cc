@@ -232,6 +232,12 @@ class NewLauncherOfNode0 : public ::testing::Test {
     node_.take_news(news, now_);
     orders_ = node_.advance(now_);
   }
+  void exit(std::uint32_t slot, bool succeeded) {
+    NodeNews news;
+    news.exits.push_back({.rank = slot, .how = "worker ended", .succeeded = succeeded});
+    node_.take_news(news, now_);
+    orders_ = node_.advance(now_);
+  }
   void ask(int number, std::int64_t left, bool has_state) {
     const keys::RankRequest request{.left = left, .state_epoch = has_state ? left : 0};
     ASSERT_TRUE(store_->set(keys::rank_wanted(number), request.encode()).ok());
@@ -300,6 +306,25 @@ TEST_F(NewLauncherOfNode0, WorkersThatEndMeanwhileAreNotMembers) {
   ask(9, 3, true);
   EXPECT_TRUE(orders_.group_formed);
   EXPECT_THAT(node_.slots_by_rank(), ElementsAre(0));
+}
+
+TEST_F(NewLauncherOfNode0, AMemberThatWasLostAtTheEndIsAFailure) {
+  come_back(
+      1,
+      {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}, .is_finishing = true});
+  expect_nobody();
+  exit(0, true);
+  exit(1, true);
+  EXPECT_EQ(orders_.end, "worker 2 is lost with its node, and no group was formed without it");
+}
+
+TEST_F(NewLauncherOfNode0, AMemberWhoseNodeIsThereMayHaveSucceeded) {
+  come_back(1, {.node = 1, .group = kLastGroup, .slots = {0, 1}, .numbers = {9, 1}});
+  come_back(2, {.node = 2, .group = kLastGroup, .is_finishing = true});
+  expect_nobody();
+  exit(0, true);
+  exit(1, true);
+  EXPECT_EQ(orders_.end, "");
 }
 
 TEST_F(NewLauncherOfNode0, WaitsForWorkersOfAnOlderGroup) {

@@ -106,6 +106,7 @@ void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
   const bool was_leaving = leaving_.erase(change.node) > 0;
   if (taking_over_) {
     taking_over_->nodes_to_tell.erase(change.node);
+    taking_over_->nodes_known.erase(change.node);
     if (change.has_begun) taking_over_->nodes_to_tell.insert(change.node);
     return;
   }
@@ -129,6 +130,7 @@ void FirstElasticNode::tell_loss(const Epoch& epoch, int slot) {
 void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
   const int node = static_cast<int>(state.node);
   if (!taking_over_ || taking_over_->nodes_to_tell.erase(node) == 0) return;
+  taking_over_->nodes_known.insert(node);
   if (state.group.epoch >= taking_over_->last.epoch) taking_over_->last = state.group;
   const std::vector<int> own = slots_of(node);
   for (std::size_t i = 0; i < std::min(state.slots.size(), state.numbers.size()); ++i) {
@@ -160,8 +162,13 @@ void FirstElasticNode::take_over(TimePoint now) {
   for (const auto& [slot, epoch] : known.epochs)
     if (epoch < last.epoch) past.members_of_older.push_back(slot);
   // These members, or their nodes, were lost meanwhile.
-  for (const int slot : past.last.workers)
-    if (std::ranges::find(past.members, slot) == past.members.end()) tell_loss(past.last, slot);
+  for (const int slot : past.last.workers) {
+    if (std::ranges::find(past.members, slot) != past.members.end()) continue;
+    tell_loss(past.last, slot);
+    // A node that is there says itself how its workers have ended.
+    const bool has_node = slot < layout_.size() && known.nodes_known.contains(node_of(slot));
+    if (!has_node) last_loss_text_ = format_text("worker {} is lost with its node", slot);
+  }
   job_.membership().continue_from(past, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
                                  workers_text(past.members.size())));
