@@ -35,6 +35,7 @@ void Agent::advance_elastic_job() {
   const ElasticOrders orders = elastic_->advance(now());
   if (orders.group_formed) {
     supervision_->failures_survived();
+    common_end_.failures_survived();
     driver_.group_formed(layout_.node, elastic_->epoch());
   }
   if (!node_0_reports())

@@ -47,6 +47,8 @@ class CommonEnd {
   void node_failed(const Failing& failing);
   // Other nodes have ended.
   void nodes_ended(std::vector<NodeEnd> ends);
+  // The others go on without the nodes that have ended.
+  void failures_survived() { other_ends_.clear(); }
   // The failure of the other node that has failed first.
   const std::optional<Failing>& other_failure() const { return other_failure_; }
 

@@ -135,6 +135,14 @@ TEST_F(CommonEndTest, OwnFailuresCount) {
   EXPECT_THAT(lines, IsEmpty());
 }
 
+TEST_F(CommonEndTest, AFailureAfterWhichTheOthersGoOnIsNotThatOfTheJob) {
+  const CommonEnd::OwnEnd own{.exit_code = 0, .is_first_node = true, .is_elastic = true};
+  end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"its box"}}});
+  end.failures_survived();
+  EXPECT_EQ(exit_code(own, [](TimePoint) {}), 0);
+  EXPECT_THAT(lines, IsEmpty());
+}
+
 TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeThatNode0Tells) {
   link.exit_code_of_job = 7;
   link.how_it_ended = false;

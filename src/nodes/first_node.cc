@@ -299,7 +299,7 @@ NodeFailure FirstNode::failure_of_end(int node, int exit_code) const {
 }
 
 void FirstNode::end(int node, const Ended& ended, NodeNews& news) {
-  const int exit_code = static_cast<int>(ended.exit_code & 0xFFU);
+  const int exit_code = roll_.is_needed(node) ? static_cast<int>(ended.exit_code & 0xFFU) : 0;
   roll_.end(node, exit_code);
   NodeEnd& known = news.ends.emplace_back(node, exit_code, ended.report);
   for (std::string& line : known.report) line = escape_controls(line);
@@ -359,6 +359,11 @@ void FirstNode::tell_who_is_missing(NodeNews& news) {
 void FirstNode::send_to_nodes(const NodeMessage& message, int except) {
   for (auto& [id, guest] : guests_)
     if (guest.node >= 0 && guest.node != except) send(id, guest, message);
+}
+
+void FirstNode::tell(const NodeMessage& message) {
+  if (const auto* formed = std::get_if<GroupFormed>(&message)) roll_.group_formed(formed->slots);
+  send_to_nodes(message);
 }
 
 void FirstNode::tell_node(int node, const NodeMessage& message) {

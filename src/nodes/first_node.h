@@ -31,7 +31,7 @@ class FirstNode final : public NodeLink {
   void report_exit(const WorkerExit& exit) override;
   void report_failing(const NodeFailure& failure) override;
   void report_end(int exit_code, const std::vector<std::string>& report) override;
-  void tell(const NodeMessage& message) override { send_to_nodes(message); }
+  void tell(const NodeMessage& message) override;
   void tell_node(int node, const NodeMessage& message) override;
   bool is_connected(int node) const override;
   bool has_lost_node_0() const override { return false; }

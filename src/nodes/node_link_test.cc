@@ -330,6 +330,9 @@ TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
                                           NodeMessage(GroupFormed{2, {0, 2}, {0, 2}})));
   EXPECT_TRUE(zero.failures.empty() && two.failures.empty());
 
+  again.link->report_end(5, {"its box"});  // slot 1 is not in the group
+  run_until([&] { return !zero.ends.empty(); });
+  EXPECT_EQ(zero.ends[0].exit_code, 0);
   again.link.reset();
   for (Launcher* launcher : {&zero, &two}) launcher->link->report_end(0, {});
   run_until([&] { return zero.link->outcome().has_value(); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "base/format.h"
@@ -135,7 +136,19 @@ void RollCall::leave(int node) {
 }
 
 void RollCall::end(int node, int exit_code) {
-  if (!at(node).exit_code) at(node).exit_code = exit_code;
+  if (!at(node).exit_code) at(node).exit_code = at(node).is_needed ? exit_code : 0;
+}
+
+// Node 0 is always needed, because it decides.
+void RollCall::group_formed(const std::vector<std::uint32_t>& slots) {
+  auto first = static_cast<std::uint32_t>(nodes_.front().workers);
+  for (Node& node : nodes_ | std::views::drop(1)) {
+    const std::uint32_t end = first + static_cast<std::uint32_t>(node.workers);
+    node.is_needed =
+        std::ranges::any_of(slots, [&](std::uint32_t slot) { return slot >= first && slot < end; });
+    if (!node.is_needed && node.exit_code) node.exit_code = 0;
+    first = end;
+  }
 }
 
 std::vector<int> RollCall::missing() const {

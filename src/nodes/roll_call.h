@@ -43,6 +43,9 @@ class RollCall {
   void leave(int node);
   // All workers of a node have ended.
   void end(int node, int exit_code);
+  // The group of an elastic job is formed of the workers in these slots. It goes on without the
+  // nodes that have none of them, so these do not fail the job.
+  void group_formed(const std::vector<std::uint32_t>& slots);
 
   // Whether all nodes have been in the job at one time. From then on, no node can join any more,
   // except in an elastic job.
@@ -58,6 +61,8 @@ class RollCall {
   // job can succeed without the nodes that have left.
   std::optional<bool> outcome() const;
   bool has_ended(int node) const { return at(node).exit_code.has_value(); }
+  // Whether a failure of the node is one of the job.
+  bool is_needed(int node) const { return at(node).is_needed; }
   std::string name(int node) const;  // such as "node 1 (hen)"
 
  private:
@@ -68,6 +73,7 @@ class RollCall {
     std::vector<std::uint32_t> tensorflow_ports{};
     std::string from{};
     std::optional<int> exit_code{};
+    bool is_needed = true;  // false: see group_formed()
   };
 
   const Node& at(int node) const { return nodes_.at(static_cast<std::size_t>(node)); }

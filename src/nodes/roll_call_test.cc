@@ -226,6 +226,26 @@ TEST(RollCall, AFailedNodeFailsTheJob) {
   EXPECT_EQ(roll.outcome(), false);
 }
 
+TEST(RollCall, ANodeWithoutAMemberDoesNotFailAnElasticJob) {
+  RollCall roll({.nodes = 4, .workers = 1, .host = "fox", .is_elastic = true});
+  for (const std::uint32_t node : {1U, 2U, 3U}) {
+    Hello elastic = hello(node, 4, 2);
+    elastic.is_elastic = true;
+    EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
+  }
+  roll.end(2, 5);
+  roll.group_formed({6, 0});  // of nodes 3 and 0
+  EXPECT_FALSE(roll.is_needed(1) || roll.is_needed(2));
+  EXPECT_TRUE(roll.is_needed(0) && roll.is_needed(3));
+  roll.end(1, 5);
+  roll.end(0, 0);
+  RollCall other = roll;
+  roll.end(3, 0);
+  EXPECT_EQ(roll.outcome(), true);
+  other.end(3, 5);
+  EXPECT_EQ(other.outcome(), false);
+}
+
 // Whatever launchers say, the job never has two launchers of one node, and it always begins when
 // all nodes have joined at one time.
 TEST(RollCall, RandomEventsKeepTheRules) {
