@@ -80,7 +80,7 @@ class Group:
 
     def __reduce__(self) -> Any:
         """Let a copy in another process be the group of that process, with its own rank there."""
-        return _registered_or_new, (self.ranks,)
+        return _known_or_new, (self.ranks,)
 
     def unregister(self) -> None:
         """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
@@ -177,10 +177,10 @@ class _World(Group):
         self.process_set_id, self.ranks = None, cast(list[int], None)
 
 
-def _registered_or_new(ranks: list[int]) -> Group:
+def _known_or_new(ranks: list[int]) -> Group:
     from farandole import lifecycle  # noqa: PLC0415, it imports this module
 
-    return lifecycle.registered_group(ranks) or Group(ranks)
+    return lifecycle.known_group(ranks) or Group(ranks)
 
 
 def checked(process_set: Group) -> Group:

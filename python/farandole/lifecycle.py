@@ -260,10 +260,13 @@ def _checked_groups(groups: Any) -> Sequence[Group]:
     )
 
 
-def registered_group(ranks: list[int]) -> Group | None:
-    """Return the registered group with these ranks, if there is one."""
-    found = (group for group in _process.groups[1:] if group.ranks == ranks)
-    return next((group for group in found if group.process_set_id is not None), None)
+def known_group(ranks: list[int]) -> Group | None:
+    """Return the group with these ranks that this process has registered, or will register again
+    when the job has enough ranks. Return None if there is none."""
+    given = itertools.chain.from_iterable(_process.given_groups)
+    known = [group for group in (*_process.groups[1:], *given) if group.ranks == ranks]
+    registered = [group for group in known if group.process_set_id is not None]
+    return next(iter(registered + known), None)
 
 
 def _register_again(groups: Sequence[Group]) -> None:

@@ -113,7 +113,9 @@ def _in_layout_of(parameter: Any, value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not isinstance(parameter, torch.Tensor):
         return value
     strides = torch_tensors.unusual_strides(parameter)
-    if strides is None or value.shape != parameter.shape or value.stride() == strides:
+    if strides is None or value.shape != parameter.shape:
+        return value
+    if torch_tensors.unusual_strides(value) == strides:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 

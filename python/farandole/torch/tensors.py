@@ -201,7 +201,8 @@ def _device_code(device: torch.device) -> int:
 
 def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the strides if the elements fill their memory without gaps, but in another order than
-    in a contiguous tensor, as with channels_last. Otherwise, return None."""
+    in a contiguous tensor, as with channels_last. Otherwise, return None. The stride of a dimension
+    of length 1 means nothing, and is 1 here."""
     if tensor.is_contiguous():
         return None
     expected = 1
@@ -211,4 +212,4 @@ def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
         if stride != expected:
             return None
         expected *= size
-    return tensor.stride()
+    return tuple(1 if n == 1 else s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
