@@ -2,8 +2,8 @@
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER and
-# ASAN_FILTER: patterns of GoogleTest. The presets tsan and asan run only the tests that match them,
-# because the other tests run no further code that threads share, or the same code with other sizes.
+# ASAN_FILTER: patterns of GoogleTest. The presets tsan and asan run only the tests that match them.
+# The others run no further code that threads share (tsan), or the same code with other sizes (asan).
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 

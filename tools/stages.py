@@ -91,7 +91,7 @@ def copied_to(log: Path) -> Iterator[None]:
 
 
 def what_to_repeat(log: Path) -> tuple[list[str], list[str]]:
-    """Return the first errors of compilers, unless they are near the end, and the last lines."""
+    """Return the first compiler errors that are not among the last lines, and the last lines."""
     text = log.read_text(errors="replace")
     lines = [line[:REPEATED_COLUMNS] for line in text.rstrip().split("\n")]
     errors = [line for line in lines[:-REPEATED_LINES] if ": error: " in line]

@@ -154,11 +154,11 @@ ffi::Future failed(const Status& status) {
 ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
                  const ffi::Dictionary& dictionary) {
   const Attributes attributes(dictionary);
-  const CurrentEngine now = current_engine();
-  const auto& engine = now.engine;
+  const CurrentEngine job = current_engine();
+  const auto& engine = job.engine;
   if (!engine)
     return failed(Status::fix_call("a compiled program makes a call outside a job: call init()"));
-  if (job_of_program(attributes.number("program")) != now.number)
+  if (job_of_program(attributes.number("program")) != job.number)
     return failed(Status::fix_call(
         "this program was compiled before the last init(), for the ranks and groups of that time: "
         "call jax.clear_caches() after init()"));

@@ -79,8 +79,9 @@ class Group:
         return self
 
     def __reduce__(self) -> Any:
-        """Let a copy in another process be the group of that process, with its own rank there."""
-        return _known_or_new, (self.ranks,)
+        """Pickle only the ranks. Unpickling returns the receiver's own group of these ranks, or a
+        new group that is not registered."""
+        return group_for_ranks, (type(self), self.ranks)
 
     def unregister(self) -> None:
         """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
@@ -177,10 +178,11 @@ class _World(Group):
         self.process_set_id, self.ranks = None, cast(list[int], None)
 
 
-def _known_or_new(ranks: list[int]) -> Group:
+def group_for_ranks(group_type: type[Group], ranks: list[int]) -> Group:
+    """Return this process's group of these ranks, or a new one. Pickles contain this name."""
     from farandole import lifecycle  # noqa: PLC0415, it imports this module
 
-    return lifecycle.known_group(ranks) or Group(ranks)
+    return lifecycle.known_group(ranks) or group_type(ranks)
 
 
 def checked(process_set: Group) -> Group:

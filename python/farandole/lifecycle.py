@@ -261,9 +261,9 @@ def _checked_groups(groups: Any) -> Sequence[Group]:
 
 
 def known_group(ranks: list[int]) -> Group | None:
-    """Return the group with these ranks that this process has registered, or will register again
-    when the job has enough ranks. Return None if there is none."""
-    given = itertools.chain.from_iterable(_process.given_groups)
+    """Return this process's group of these ranks, preferably a registered one, or None. A group
+    that init() got counts also while the job has too few ranks for it."""
+    given = itertools.chain.from_iterable(_process.given_groups if is_initialized() else ())
     known = [group for group in (*_process.groups[1:], *given) if group.ranks == ranks]
     registered = [group for group in known if group.process_set_id is not None]
     return next(iter(registered + known), None)

@@ -67,7 +67,8 @@ class BatchNormChecks(Suite):
                 self.expect_same(layers, rows, shape)
 
     def check_an_activation_in_place(self) -> None:
-        """It changes the output, which without a weight and a bias is what backward() needs."""
+        """The activation overwrites the output. Without weight and bias, the output is also the
+        tensor that backward() needs."""
         for affine in (False, True):
             values = torch.arange(8.0 * self.size).view(-1, 2)
             part = values.chunk(self.size)[self.rank].clone().requires_grad_()

@@ -324,6 +324,9 @@ class ElasticChecks:
         train(state)
         return weight.detach()
 
+    def check_a_disabled_scaler_is_restored(self) -> None:
+        elastic.TorchState(scaler=torch.amp.GradScaler("cpu", enabled=False)).restore()
+
     def check_nothing_of_a_failed_step_is_left(self) -> None:
         for op in (hvd.Average, hvd.Adasum):
             for place in ("backward", "unscale", "step"):

@@ -350,7 +350,7 @@ class MixtureChecks:
 
 class SecondGroupChecks:
     def check_a_second_group_begins_anew(self) -> None:
-        """In the first one, a rank has made a wrong call, and dropped the Work of another call."""
+        """In each turn, one rank makes a wrong call, and all drop a Work that is not done."""
         hvd.init()
         for turn in range(3):
             init_process_group("farandole")

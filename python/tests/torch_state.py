@@ -59,6 +59,33 @@ class StateChecks:
         for handle in handles:
             handle.remove()
 
+    def check_the_state_of_a_wrapper_without_hooks_is_made(self) -> None:
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self, within: torch.optim.Optimizer) -> None:
+                self.within, self.defaults = within, within.defaults
+
+            @property
+            def param_groups(self) -> Any:  # type: ignore[override]
+                return self.within.param_groups
+
+            @property
+            def state(self) -> Any:  # type: ignore[override]
+                return self.within.state
+
+            def state_dict(self) -> Any:
+                return self.within.state_dict()
+
+            def load_state_dict(self, state: Any) -> None:
+                self.within.load_state_dict(state)
+
+            def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+                return self.within.step(closure)
+
+        optimizer = Wrapper(torch.optim.Adam(network().parameters()))
+        assert not hasattr(optimizer, "_optimizer_step_pre_hooks")
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert len(optimizer.state) > 0
+
     def check_broadcast_parameters(self) -> None:
         for named in (False, True):
             torch.manual_seed(self.rank)

@@ -165,7 +165,7 @@ void FirstElasticNode::take_over(TimePoint now) {
   for (const int slot : past.last.workers) {
     if (std::ranges::find(past.members, slot) != past.members.end()) continue;
     tell_loss(past.last, slot);
-    // A node that is there says itself how its workers have ended.
+    // A connected node reports how its workers ended.
     const bool has_node = slot < layout_.size() && known.nodes_known.contains(node_of(slot));
     if (!has_node) last_loss_text_ = format_text("worker {} is lost with its node", slot);
   }

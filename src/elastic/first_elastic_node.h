@@ -53,7 +53,7 @@ class FirstElasticNode final : public ElasticNode {
     // slot.
     std::map<int, std::uint32_t> epochs{};
     std::set<int> nodes_to_tell{};  // they are back, and have not sent their state yet
-    std::set<int> nodes_known{};    // they are here, and have sent it
+    std::set<int> nodes_known{};    // they are connected, and have sent it
     bool nobody_is_expected = false;
   };
 

@@ -47,7 +47,7 @@ class CommonEnd {
   void node_failed(const Failing& failing);
   // Other nodes have ended.
   void nodes_ended(std::vector<NodeEnd> ends);
-  // The others go on without the nodes that have ended.
+  // A group was formed without the nodes that have ended, so their failures no longer count.
   void failures_survived() { other_ends_.clear(); }
   // The failure of the other node that has failed first.
   const std::optional<Failing>& other_failure() const { return other_failure_; }

@@ -135,7 +135,7 @@ TEST_F(CommonEndTest, OwnFailuresCount) {
   EXPECT_THAT(lines, IsEmpty());
 }
 
-TEST_F(CommonEndTest, AFailureAfterWhichTheOthersGoOnIsNotThatOfTheJob) {
+TEST_F(CommonEndTest, ASurvivedFailureDoesNotFailTheJob) {
   const CommonEnd::OwnEnd own{.exit_code = 0, .is_first_node = true, .is_elastic = true};
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"its box"}}});
   end.failures_survived();

@@ -61,7 +61,7 @@ class RollCall {
   // job can succeed without the nodes that have left.
   std::optional<bool> outcome() const;
   bool has_ended(int node) const { return at(node).exit_code.has_value(); }
-  // Whether a failure of the node is one of the job.
+  // Whether a failure of the node makes the job fail.
   bool is_needed(int node) const { return at(node).is_needed; }
   std::string name(int node) const;  // such as "node 1 (hen)"
 
@@ -73,7 +73,7 @@ class RollCall {
     std::vector<std::uint32_t> tensorflow_ports{};
     std::string from{};
     std::optional<int> exit_code{};
-    bool is_needed = true;  // false: see group_formed()
+    bool is_needed = true;  // false: the last group has no worker of this node
   };
 
   const Node& at(int node) const { return nodes_.at(static_cast<std::size_t>(node)); }

@@ -84,7 +84,7 @@ each_kill = pytest.mark.parametrize("strike", KILLS.values(), ids=KILLS)
 def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
     """Try each kill and each value once in the everyday tests, and all pairs in the long ones."""
     pairs = [
-        pytest.param(strike, value, id=f"{kill}-{value}", marks=[pytest.mark.long] * (i != j))
+        pytest.param(strike, value, id=f"{kill}-{value}", marks=() if i == j else pytest.mark.long)
         for i, (kill, strike) in enumerate(KILLS.items())
         for j, value in enumerate(values)
     ]

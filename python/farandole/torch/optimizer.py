@@ -182,7 +182,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
-        GradScaler.step() asks, first combine the gradients; grad_scaler.py explains why."""
+        GradScaler.step() asks, first combine the gradients; training/grad_scaler.py says why."""
         scaler, gradients = scaler_in_step(sys._getframe(1)), self._combined_gradients
         if scaler is not None and gradients is not None and self._synchronizing:
             if gradients.needs_reduce():
@@ -294,8 +294,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @outside_dynamo
     def _forget_scaler(self) -> None:
-        """Delete what GradScaler.step() has set for this step: after an error, it does not, and its
-        next step would multiply the two scales."""
+        """Delete the attributes that GradScaler.step() has set for this step. After an error,
+        GradScaler does not delete them, and its next step would multiply the two scales."""
         for name in ("found_inf", "grad_scale"):
             self.__dict__.pop(name, None)
 
@@ -316,6 +316,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             return super().step(closure)
         if not self._synchronizing:
             self._skip_reduce(gradients)
+            self._check_layouts()
             return super().step()
         combined, self._scaler_has_combined = self._scaler_has_combined, False
         if gradients.needs_reduce():
@@ -327,10 +328,13 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 stacklevel=3,
             )
         gradients.on_step()
+        self._check_layouts()
+        return super().step()
+
+    def _check_layouts(self) -> None:
         for group in self.param_groups:
             if group.get("fused"):
                 check_layouts(group["params"])
-        return super().step()
 
     def _options(self) -> str:
         """Return the class and the options of the wrapped optimizer, for errors."""
@@ -366,6 +370,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             elif gradients.needs_reduce():  # not if the closure itself has called synchronize()
                 gradients.reduce()
             gradients.on_step()  # the wrapped step() uses the gradients
+            self._check_layouts()
             return loss
 
         return evaluate
@@ -400,6 +405,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
+        give_state_the_strides(self)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -414,14 +420,34 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             )
 
 
+def give_state_the_strides(optimizer: torch.optim.Optimizer) -> None:
+    """Give the tensors of the state the strides of their parameters, if they have the same shape.
+    Fused optimizers read both as flat memory, and a tensor that was broadcast is contiguous."""
+    for parameter, found in optimizer.state.items():
+        for name, value in found.items() if isinstance(found, dict) else ():
+            found[name] = _in_layout_of(parameter, value)
+
+
+def _in_layout_of(parameter: Any, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not isinstance(parameter, torch.Tensor):
+        return value
+    strides = torch_tensors.permuted_strides(parameter)
+    if strides is None or value.shape != parameter.shape:
+        return value
+    if torch_tensors.permuted_strides(value) == strides:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
 def check_layouts(parameters: Iterable[torch.Tensor]) -> None:
-    """Check that gradients have the strides of their parameters, as fused optimizers need it."""
+    """Check that gradients have the strides of their parameters, because fused optimizers read both
+    as flat memory."""
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None or gradient.is_sparse or gradient.stride() == parameter.stride():
             continue
-        unusual_strides = torch_tensors.unusual_strides
-        if unusual_strides(gradient) != unusual_strides(parameter):
+        permuted_strides = torch_tensors.permuted_strides
+        if permuted_strides(gradient) != permuted_strides(parameter):
             raise CallError(
                 f"a parameter of shape {tuple(parameter.shape)} has the strides "
                 f"{parameter.stride()} now, and had {gradient.stride()} in the first step of its "

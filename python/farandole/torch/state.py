@@ -13,7 +13,12 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.operations import broadcast_async_
-from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
+from farandole.torch.optimizer import (
+    check_optimizer,
+    give_state_the_strides,
+    parameters_of,
+    step_alone,
+)
 from farandole.training import training_state
 
 
@@ -89,9 +94,7 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
     training_state.keep_dtypes(torch_tensors, optimizer, state)
-    for parameter, found in optimizer.state.items():
-        for name, value in found.items() if isinstance(found, dict) else ():
-            found[name] = _in_layout_of(parameter, value)
+    give_state_the_strides(optimizer)
     loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
@@ -105,19 +108,6 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         # If an optimizer wraps another one, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
-
-
-def _in_layout_of(parameter: Any, value: Any) -> Any:
-    """Return the value with the strides of the parameter, if it has the parameter's shape. Fused
-    optimizers read both as flat memory, and a tensor that was broadcast is contiguous."""
-    if not isinstance(value, torch.Tensor) or not isinstance(parameter, torch.Tensor):
-        return value
-    strides = torch_tensors.unusual_strides(parameter)
-    if strides is None or value.shape != parameter.shape:
-        return value
-    if torch_tensors.unusual_strides(value) == strides:
-        return value
-    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -154,10 +144,12 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 @contextlib.contextmanager
 def _without_step_hooks(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Hide the artificial step from the program: its hook may average the parameters."""
+    """Do not call the step hooks of this optimizer: the step is artificial, and a hook may, for
+    example, average the parameters, which are zeros now."""
     hooks: list[dict[int, Any]] = [
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
+        # An optimizer that wraps another one may lack these two.
+        getattr(optimizer, "_optimizer_step_pre_hooks", {}),
+        getattr(optimizer, "_optimizer_step_post_hooks", {}),
         _global_optimizer_pre_hooks,
         _global_optimizer_post_hooks,
     ]

@@ -199,11 +199,11 @@ def _device_code(device: torch.device) -> int:
     return core.devices[name]
 
 
-def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+def permuted_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the strides if the elements fill their memory without gaps, but in another order than
-    in a contiguous tensor, as with channels_last. Otherwise, return None. The stride of a dimension
-    of length 1 means nothing, and is 1 here."""
-    if tensor.is_contiguous():
+    in a contiguous tensor, as with channels_last. Otherwise, return None. Dimensions of length
+    1 get the stride 1, because their stride has no effect."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
         return None
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):

@@ -33,7 +33,8 @@ def paired(
         names: The names by id(). Parameters without a name stay in their order.
         call_name: The name of the allreduce that compares the ranks.
         group: The group of ranks.
-        details: Returns what else of a parameter must be the same on all members, as text.
+        details: Returns further properties of a parameter, as text, which must be the same on all
+            members.
 
     Raises:
         CallError: The members do not have the same names, dtypes, shapes and details. The text is

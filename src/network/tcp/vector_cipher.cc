@@ -144,7 +144,7 @@ void* make_cipher(void* /*provider*/) noexcept { return new (std::nothrow) Ciphe
 
 void free_cipher(void* context) noexcept { delete static_cast<Cipher*>(context); }
 
-int set_numbers(void* context, const OSSL_PARAM* parameters) noexcept {
+int set_parameters(void* context, const OSSL_PARAM* parameters) noexcept {
   if (parameters == nullptr) return 1;
   if (const OSSL_PARAM* tag = ::OSSL_PARAM_locate_const(parameters, OSSL_CIPHER_PARAM_AEAD_TAG)) {
     const void* bytes = nullptr;
@@ -165,14 +165,15 @@ int begin(void* context, const unsigned char* key, std::size_t key_bytes,
   const std::span key_span(key, key == nullptr ? 0 : key_bytes);
   const std::span nonce_span(nonce, nonce == nullptr ? 0 : nonce_bytes);
   if (!cipher_of(context).begin(kSeals, key_span, nonce_span)) return 0;
-  return set_numbers(context, parameters);
+  return set_parameters(context, parameters);
 }
 
 int update(void* context, unsigned char* to, std::size_t* count, std::size_t room,
            const unsigned char* from, std::size_t bytes) noexcept {
   *count = bytes;
   if (to == nullptr) return cipher_of(context).add_header({from, bytes}) ? 1 : 0;
-  if (room < bytes || bytes == 0) return bytes == 0 ? 1 : 0;
+  if (bytes == 0) return 1;
+  if (room < bytes) return 0;
   return cipher_of(context).convert({from, bytes}, to) ? 1 : 0;
 }
 
@@ -192,7 +193,7 @@ int get_lengths(OSSL_PARAM* parameters) {
          answer(parameters, OSSL_CIPHER_PARAM_IVLEN, kNonceBytes);
 }
 
-int get_numbers(OSSL_PARAM* parameters) noexcept {
+int get_parameters(OSSL_PARAM* parameters) noexcept {
   OSSL_PARAM* mode = ::OSSL_PARAM_locate(parameters, OSSL_CIPHER_PARAM_MODE);
   if (mode != nullptr && ::OSSL_PARAM_set_uint(mode, EVP_CIPH_GCM_MODE) != 1) return 0;
   for (const char* name : {OSSL_CIPHER_PARAM_AEAD, OSSL_CIPHER_PARAM_CUSTOM_IV}) {
@@ -202,7 +203,7 @@ int get_numbers(OSSL_PARAM* parameters) noexcept {
   return get_lengths(parameters) & answer(parameters, OSSL_CIPHER_PARAM_BLOCK_SIZE, 1);
 }
 
-int get_numbers_of(void* context, OSSL_PARAM* parameters) noexcept {
+int get_context_parameters(void* context, OSSL_PARAM* parameters) noexcept {
   const Cipher& cipher = cipher_of(context);
   OSSL_PARAM* tag = ::OSSL_PARAM_locate(parameters, OSSL_CIPHER_PARAM_AEAD_TAG);
   if (tag != nullptr && (!cipher.has_sealed() || tag->data_size != kTagBytes ||
@@ -225,9 +226,9 @@ const OSSL_ALGORITHM* find_algorithms(void* /*provider*/, int operation,
       entry(OSSL_FUNC_CIPHER_DECRYPT_INIT, begin<false>),
       entry(OSSL_FUNC_CIPHER_UPDATE, update),
       entry(OSSL_FUNC_CIPHER_FINAL, end),
-      entry(OSSL_FUNC_CIPHER_GET_PARAMS, get_numbers),
-      entry(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, get_numbers_of),
-      entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_numbers),
+      entry(OSSL_FUNC_CIPHER_GET_PARAMS, get_parameters),
+      entry(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, get_context_parameters),
+      entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_parameters),
       OSSL_DISPATCH{0, nullptr},
   };
   // All names that OpenSSL's own providers give to the cipher.
@@ -242,7 +243,7 @@ int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core
                    const OSSL_DISPATCH** functions, void** provider) noexcept {
   static const std::array table{entry(OSSL_FUNC_PROVIDER_QUERY_OPERATION, find_algorithms),
                                 OSSL_DISPATCH{0, nullptr}};
-  static char state;  // OpenSSL passes its address to the other functions, which need no state
+  static char state;  // OpenSSL passes its address to our functions, which do not use it
   *functions = table.data();
   *provider = &state;
   return 1;

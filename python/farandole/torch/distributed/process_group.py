@@ -192,7 +192,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._size = len(self._ranks)
         self._world = world
         self._channel = f"{world}.{key or name}"
-        # Names contain the world, because calls of an earlier world may still be in flight.
+        # Names contain the number of the default process group (`world`), because calls of an
+        # earlier one may still be in flight.
         self._prefix = f"torch.group{self._channel}."
         self._call_count = 0  # the number of calls so far
         self._engine = engine

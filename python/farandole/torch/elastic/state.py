@@ -1,4 +1,4 @@
-"""The state of a training with torch. It can save models, optimizers and samplers."""
+"""The state of a training with torch: models, optimizers, gradient scalers and samplers."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class GradScalerHandler(StateDictHandler):
 
     def restore(self) -> None:
         super().restore()
-        # Otherwise, it would take the gradients of the next step for unscaled, if those of a failed
-        # step were. load_state_dict() does not reset this.
-        self.value._per_optimizer_states.clear()
+        # Otherwise, if the failed step had unscaled its gradients, the scaler would not unscale
+        # those of the next step. load_state_dict() does not reset this.
+        if self.value.is_enabled():  # a disabled scaler has no such states
+            self.value._per_optimizer_states.clear()
 
 
 def _drop_gradients(parameters: Iterable[torch.Tensor]) -> None:
@@ -79,7 +80,6 @@ class _HasStateDict(Protocol):
 _registry: HandlerRegistry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
-    (torch.amp.GradScaler, GradScalerHandler),
     (ElasticSampler, SamplerStateHandler),
 ]
 
@@ -100,8 +100,9 @@ class TorchState(HandledState):
 
     Each argument becomes an attribute. Models, optimizers, samplers, and all other objects with
     state_dict() and load_state_dict(), such as learning rate schedulers, are saved by their
-    state_dict(), and restored in place. The tensors of models and optimizers are sent as tensors.
-    Other values are saved as copies, and sent as pickled objects.
+    state_dict(), and restored in place. restore() also drops the gradients of models and
+    optimizers, because a failed step may have left some. The tensors of models and optimizers are
+    sent as tensors. Other values are saved as copies, and sent as pickled objects.
     """
 
     def __init__(
@@ -113,4 +114,8 @@ class TorchState(HandledState):
         given = {"model": model, "optimizer": optimizer}
         self.__dict__.update(given)  # as in Horovod, `model` is None if there is none
         trained = {name: value for name, value in given.items() if value is not None}
-        super().__init__([*_registry, (_HasStateDict, StateDictHandler)], trained | kwargs)
+        others: HandlerRegistry = [
+            (torch.amp.GradScaler, GradScalerHandler),
+            (_HasStateDict, StateDictHandler),
+        ]
+        super().__init__([*_registry, *others], trained | kwargs)

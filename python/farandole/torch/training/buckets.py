@@ -290,11 +290,13 @@ class Bucket(_AnyBucket):
         raw = next((bucket._raw for bucket in former if bucket._fits(gradients, planned)), None)
         self._raw: torch.Tensor = _new_memory(first.device, planned.bytes) if raw is None else raw
         self.memory = self._raw[: planned.bytes].view(first.dtype)
+        self._strides: list[tuple[int, ...] | None] = []
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
-            strides = torch_tensors.unusual_strides(parameter)  # the same on all ranks
+            strides = torch_tensors.permuted_strides(parameter)  # the same on all ranks
+            self._strides.append(strides)
             gradient.set_place(
                 place.view(parameter.shape)
                 if strides is None
@@ -312,6 +314,7 @@ class Bucket(_AnyBucket):
         return (
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]
+            and self._strides == [torch_tensors.permuted_strides(g.parameter) for g in gradients]
             and self._raw.numel() == max(planned.bytes, 1)
             and self._raw.device == gradients[0].parameter.device
             and _is_shared(self._raw)
@@ -376,7 +379,7 @@ class Bucket(_AnyBucket):
         except Exception:
             self.combined = True
             raise
-        self.combined = True  # after a KeyboardInterrupt, the next wait() waits again
+        self.combined = True  # not after a KeyboardInterrupt, so that the next wait() waits again
         if was_written:
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
@@ -452,7 +455,7 @@ class SparseBucket(_AnyBucket):
         except Exception:
             self.combined = True
             raise
-        self.combined = True
+        self.combined = True  # see Bucket.wait()
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)

@@ -429,7 +429,7 @@ class Gradients:
             number = self._group_of.get(id(parameter))
             text = ", in no group" if number is None else f", in group {number}"
         # The ranks combine the memory of the bucket, in which gradients have these strides.
-        strides = torch_tensors.unusual_strides(parameter)
+        strides = torch_tensors.permuted_strides(parameter)
         return text if strides is None else f"{text}, strides {strides}"
 
     def _agree(
