@@ -33,7 +33,7 @@ bool OtherElasticNode::is_member(int local_rank) const {
          numbers_.end();
 }
 
-// If the job has begun without this node, the others go on without a worker that is not a member yet.
+// If the job has begun without this node, the others go on without its worker until it is a member.
 bool OtherElasticNode::matters(int local_rank) const {
   const bool forms_first_group = epoch_ == 0 && !has_begun_;
   return !is_superfluous(local_rank) && (forms_first_group || is_member(local_rank));
