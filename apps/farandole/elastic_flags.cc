@@ -30,7 +30,7 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
   add("--host-discovery-script", "COMMAND", discovery_,
       "Elastic jobs: a command that writes the hosts that the job may use, one per line, such as "
       "`hen:4`. It runs every second; hosts that it adds join the job, and hosts that it "
-      "leaves out leave it. The job starts when there are -n slots");
+      "leaves out leave it. The job starts when there are -n slots (default: --min-workers)");
   add("--slots-per-host", "N", slots_per_host_,
       "Elastic jobs: the slots of hosts that are listed without a number; default 1");
   add("--reset-limit", "N", reset_limit_,

@@ -212,6 +212,12 @@ std::string shortened_error(const CLI::ParseError& error) {
   return text;
 }
 
+int print_knobs(bool markdown) {
+  const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
+  std::fputs(table.c_str(), stdout);
+  return code_after_printing(0);
+}
+
 int no_such_command(const std::vector<std::string>& words) {
   return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
@@ -267,11 +273,12 @@ int main(int count, char** arguments) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
   }
-  const CommandLine line = split_at_dashes(count, arguments);
+  CommandLine line = split_at_dashes(count, arguments);
   const bool is_run = !line.before.empty() && line.before.front() == "run";
   if (is_run) {
-    const auto checked = run_options.check_words({line.before.begin() + 1, line.before.end()});
-    if (!checked.ok()) return reject_run(checked.message());
+    auto checked = run_options.checked_words(line.before);
+    if (!checked.ok()) return reject_run(checked.status().message());
+    line.before = *std::move(checked);
   }
   try {
     // The parser expects the arguments in reverse order.
@@ -287,8 +294,5 @@ int main(int count, char** arguments) {
   if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
   if (secret->parsed()) return make_secret(secret_path);
   if (completion->parsed()) return print_completion(app, shell);
-  if (!knobs->parsed()) return no_such_command(app.remaining());
-  const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
-  std::fputs(table.c_str(), stdout);
-  return code_after_printing(0);
+  return knobs->parsed() ? print_knobs(markdown) : no_such_command(app.remaining());
 }

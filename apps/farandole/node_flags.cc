@@ -65,10 +65,10 @@ Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) cons
         "-H and --hostfile start all nodes, so leave --join, --nodes, --node and --secret out");
   FARANDOLE_TRY_ASSIGN(const auto task, scheduler_task());
   if (task && task->nodes.value_or(1) > 1)
-    return Status::fix_call(format_text(
-        "{} has started this command {} times, and each of them would start the whole job; start "
-        "it once, or leave -H and --hostfile out",
-        task->scheduler, *task->nodes));
+    return Status::fix_call(
+        format_text("{}, and each of them would start the whole job; start this command once, or "
+                    "leave -H and --hostfile out",
+                    number_of_processes_text(*task)));
   FARANDOLE_TRY_ASSIGN(const std::vector<HostEntry> listed, hosts_.listed());
   return assign_workers(listed, workers);
 }

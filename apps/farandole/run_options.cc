@@ -45,8 +45,9 @@ memory for new tensors, all together up to a quarter of the memory, unless you h
 GLIBC_TUNABLES (an empty value will do) or a variable MALLOC_… of glibc.
 
 --bind-to core gives each worker an equal part of the cores that the launcher may use, and
---bind-to socket all of these that are on one socket; OMP_NUM_THREADS follows. Do not bind jobs that
-share a host: each launcher would choose the same cores. `farandole doctor` shows the cores.
+--bind-to socket gives it all those that are on one socket; OMP_NUM_THREADS follows. Do not bind
+jobs that share a host: each launcher would choose the same cores. `farandole doctor` shows the
+cores.
 
 --tf-config and --jax are for programs that use the collectives of TensorFlow or JAX themselves:
   farandole run -n 2 --tf-config python train.py    (tf.distribute.MultiWorkerMirroredStrategy())
@@ -67,7 +68,8 @@ differ. Node 0 runs on the host of --join, and its ranks come first:
   farandole run --join HOST:PORT --nodes 2 --node 0 --secret job.secret -n 4 python train.py
   farandole run --join HOST:PORT --nodes 2 --node 1 --secret job.secret -n 4 python train.py
 The order of starting does not matter. --start-timeout limits how long a node waits for the others.
-If a node fails, the others end, too. Node 0 shows the reason and has the exit code of that node.
+If a node fails, the others end, too, unless the job is elastic. Node 0 shows the reason, and all
+nodes have the exit code of that node.
 
 An elastic job goes on when a worker fails:
   farandole run -n 4 --min-workers 2 python train.py
@@ -99,26 +101,25 @@ const char* type_name(KnobType type) {
   return type == KnobType::kInteger ? "N" : "WORD";
 }
 
-// Returns the variable that the launcher sets in every worker and that overrides `name`. Empty if
-// there is none.
-std::string overriding_variable(std::string_view name) {
-  for (const KnobRow& row : kKnobs)
-    if (row.flag.empty() && (row.name == name || row.old_name == name))
-      return std::string(row.name);
+// Whether the launcher sets this variable in every worker.
+bool launcher_sets(std::string_view name) {
+  if (name == "FARANDOLE_ELASTIC_WORKER") return true;
   for (const auto& variables : {rank_variables({}, 0, {}, {}), torchrun_variables({}, 0, {})})
     for (const auto& [variable, value] : variables)
-      if (variable == name) return variable;
-  return {};
+      if (variable == name) return true;
+  return false;
 }
 
-Status check_ports(const std::string& text, int workers) {
-  FARANDOLE_TRY_ASSIGN(const PortRange range, parse_ports(text));
+// With a driver, the launcher of node 0 listens at one of the ports, too.
+Status check_ports(const PortRange& range, int workers, bool launcher_listens) {
   const int ports = range.last - range.first + 1;
-  if (range.first == 0 || ports >= workers) return {};
+  const int needed = workers + (launcher_listens ? 1 : 0);
+  if (range.first == 0 || ports >= needed) return {};
   return Status::fix_call(format_text(
-      "FARANDOLE_PORTS (--ports) has {} of the {} ports that the workers of this host need; give a "
+      "FARANDOLE_PORTS (--ports) has {} of the {} ports that the {} of this host need; give a "
       "range such as {}-{}, or a larger one if the program makes groups of its own",
-      ports, workers, range.first, range.first + workers - 1));
+      ports, needed, launcher_listens ? "launcher and the workers" : "workers", range.first,
+      range.first + needed - 1));
 }
 
 // The channels stay open until this process ends.
@@ -140,9 +141,15 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
         format_text("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
-  if (const auto variable = overriding_variable(name); !variable.empty())
+  if (launcher_sets(name))
     return Status::fix_call(format_text(
-        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, variable));
+        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, name));
+  if (name == "FARANDOLE_SECRET")
+    return Status::fix_call(format_text(
+        "-x \"{}\": the workers do not read FARANDOLE_SECRET, because the launcher gives "
+        "them the secret of the job; leave this -x out (the launchers of a job with "
+        "--join take the secret from --secret)",
+        text));
   if (equals_sign != std::string::npos)
     return std::pair(std::move(name), text.substr(equals_sign + 1));
   const char* value = std::getenv(name.c_str());
@@ -234,16 +241,27 @@ void RunOptions::add_knobs() {
   }
 }
 
-Status RunOptions::check_words(const std::vector<std::string>& words) const {
-  for (std::size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
-    const CLI::Option* option = command_->get_option_no_throw(words[i]);
-    const std::string_view hint = hint_for_foreign_flag(words[i]);
+Result<std::vector<std::string>> RunOptions::checked_words(
+    const std::vector<std::string>& words) const {
+  std::vector<std::string> checked = {words.front()};
+  auto word = words.begin() + 1;
+  for (; word != words.end() && word->starts_with('-'); ++word) {
+    const std::string name = word->substr(0, word->find('='));
+    const CLI::Option* option = command_->get_option_no_throw(name);
+    const std::string_view hint = hint_for_foreign_flag(*word);
     if (option == nullptr && !hint.empty())
-      return Status::fix_call(format_text("{} is a flag of horovodrun; here, {}", words[i], hint));
+      return Status::fix_call(format_text("{} is a flag of horovodrun; here, {}", *word, hint));
+    const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
+    if (takes_value && *word == name + '=') {
+      checked.insert(checked.end(), {name, ""});
+      continue;
+    }
+    checked.push_back(*word);
     // The next word is the value of this flag.
-    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+    if (takes_value && *word == name && word + 1 != words.end()) checked.push_back(*++word);
   }
-  return {};
+  checked.insert(checked.end(), word, words.end());
+  return checked;
 }
 
 Result<std::vector<std::string>> RunOptions::program(
@@ -311,6 +329,7 @@ Result<Knobs> RunOptions::knobs(const Variables& settings) {
     const auto given = settings.find(name);
     return given != settings.end() ? given->second.c_str() : std::getenv(name);
   }));
+  FARANDOLE_TRY(parse_ports(knobs.ports).status());
   return knobs;
 }
 
@@ -359,9 +378,10 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     // Node 0 of an elastic job with a driver has no workers.
     job.nodes->has_master_port = job.nodes->node == (overrides.nodes && job.elastic ? 1 : 0);
     job.nodes->start_timeout = knobs.start_timeout;
-    FARANDOLE_TRY(check_ports(knobs.ports, job.workers));
+    const bool launcher_listens = overrides.nodes && job.nodes->node == 0;
     FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
-    if (overrides.nodes && job.nodes->node == 0)
+    FARANDOLE_TRY(check_ports(ports, job.workers, launcher_listens));
+    if (launcher_listens)
       job.nodes->listens_at = ListenChoice{parse_interfaces(knobs.network_interfaces), ports};
   }
   job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / std::max(1, job.workers));

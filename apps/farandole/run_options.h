@@ -26,10 +26,11 @@ class RunOptions {
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
-  // Rejects flags of `horovodrun`. Call it before parsing, because the parser could take a part of
-  // such a flag for one of our flags. `words` are the words after `run`. Errors: kFixCall, with a
-  // text that says what users can do instead.
-  Status check_words(const std::vector<std::string>& words) const;
+  // Rejects flags of `horovodrun`, because the parser could take a part of such a flag for one of
+  // our flags. Returns the words for the parser, with `--name=` as the two words `--name` and "":
+  // the parser would take the next word for the value. The first word is `run`. Errors: kFixCall,
+  // with a text that says what users can do instead.
+  Result<std::vector<std::string>> checked_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
   // Values that replace those of the command line.

@@ -200,8 +200,10 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
      .flag = "--ports",
      .help =
          "The ports at which workers on other hosts may reach this one: one port (20000), or a "
-         "range with a port for each worker of a host (20000-20099). Groups that have an engine "
-         "of their own need further ports. Empty means any free port."},
+         "range with a port for each worker of a host (20000-20099). With -H, the launcher of node "
+         "0 needs one more: on the first host, or in an elastic job on the host of the command. "
+         "Groups that have an engine of their own need further ports. "
+         "Empty means any free port."},
     {.field = knob_field<&Knobs::unsealed_data>,
      .name = "FARANDOLE_UNSEALED_DATA",
      .flag = "--unsealed-data",

@@ -35,6 +35,9 @@ bool has_unacknowledged(const Connection& connection) {
 
 // How often wait_until_connected() asks whether it is interrupted.
 constexpr std::chrono::milliseconds kInterruptPause(100);
+// How long frames may wait for a rank that does not drive, because its program computes. This must
+// be much shorter than TcpOptions::silence_max. Most programs make their next call earlier.
+constexpr std::chrono::seconds kUnreadTime(1);
 // How long stop() sleeps at most between two rounds.
 constexpr std::chrono::milliseconds kStopPause(20);
 
@@ -68,20 +71,37 @@ Status Channels::start() {
   return {};
 }
 
-// This thread must not allocate memory, because it could not report a failure.
+void Channels::report_traffic() {
+  if (auto on_traffic = on_traffic_.lock(); *on_traffic) (*on_traffic)();
+}
+
+// After an event, its socket is watched again only when arm() has been called. If that has not
+// happened after kUnreadTime, nobody drives. This thread must not allocate memory, because it could
+// not report a failure.
 void Channels::run() {
   begin_own_thread("farandole-net");
+  std::optional<TimePoint> next_report;
+  std::uint64_t armed_before = 0;
   for (;;) {
-    epoll_event ready{};
-    const int count = ::epoll_wait(epoll_.get(), &ready, 1, -1);
-    if (count != 1) {
-      CHECK(errno == EINTR, "epoll_wait fails for no other reason on a valid descriptor");
-      continue;
+    if (armed_ != armed_before) next_report.reset();
+    if (next_report && time_now() >= *next_report) {
+      report_traffic();
+      next_report = time_now() + kUnreadTime;
     }
+    epoll_event ready{};
+    const int limit_ms =
+        next_report ? static_cast<int>(kUnreadTime / std::chrono::milliseconds(1)) : -1;
+    const int count = ::epoll_wait(epoll_.get(), &ready, 1, limit_ms);
+    CHECK(count >= 0 || errno == EINTR, "epoll_wait fails for no other reason");
+    if (count != 1) continue;
     if (ready.data.fd == stop_event_.get()) return;
     doorbells_.ring_self();
-    if (ready.data.fd != listener_->descriptor()) continue;
-    if (auto on_knock = on_knock_.lock(); *on_knock) (*on_knock)();
+    if (ready.data.fd == listener_->descriptor()) {
+      report_traffic();
+    } else if (!next_report || armed_ != armed_before) {
+      armed_before = armed_;
+      next_report = time_now() + kUnreadTime;
+    }
   }
 }
 
@@ -112,9 +132,14 @@ void Channels::stop(Duration limit) {
   thread_.join();
 }
 
-void Channels::serve(std::function<void()> on_knock) {
-  *on_knock_.lock() = std::move(on_knock);
+void Channels::serve(std::function<void()> on_traffic) {
+  *on_traffic_.lock() = std::move(on_traffic);
   watch_once(listener_->descriptor(), EPOLLIN);
+}
+
+void Channels::begin_serving() {
+  is_serving_ = true;
+  receive_from_all();
 }
 
 PeerChannel& Channels::for_lane(int rank, TimePoint now) {
@@ -265,6 +290,7 @@ bool Channels::advance_dialer(int rank, Entry& entry, TimePoint now) {
 }
 
 void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
+  watch_once(connection->descriptor(), EPOLLIN);
   entry.channel->attach(std::move(connection));
   entry.dialer.reset();
   --connecting_;
@@ -290,6 +316,7 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
 }
 
 void Channels::arm() {
+  ++armed_;  // first, because events of the sockets that are armed here count again
   receive_from_all();
   if (is_connecting() || is_serving_) watch_once(listener_->descriptor(), EPOLLIN);
   for (const auto& [rank, entry] : entries_) {

@@ -8,6 +8,7 @@
 // makes no call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -65,11 +66,14 @@ class Channels {
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
-  // From now on, the thread "farandole-net" runs `on_knock` when another process wants to connect.
-  // Soon after that, the holder of the progress lock must call begin_serving() and advance().
-  // `on_knock` must not block or allocate memory.
-  void serve(std::function<void()> on_knock);
-  void begin_serving() { is_serving_ = true; }
+  // From now on, the thread "farandole-net" runs `on_traffic` when another process wants to
+  // connect, and when something that has arrived waits for a second because nobody drives.
+  // Otherwise, the kernel of a peer would take this rank for dead while its program computes. Soon
+  // after that, the holder of the progress lock must call begin_serving(), advance() and arm().
+  // `on_traffic` must not block or allocate memory.
+  void serve(std::function<void()> on_traffic);
+  // The next advance() accepts connections and receives from all channels.
+  void begin_serving();
 
   // Ends the thread, and closes the connections. Before that, sends everything and waits until the
   // peers' hosts have received it, but at most for `limit`.
@@ -131,6 +135,7 @@ class Channels {
   void attach(Entry& entry, std::unique_ptr<Connection> connection);
   void fail(int rank, Entry& entry, std::string text);
   void watch_once(int descriptor, std::uint32_t events) const;
+  void report_traffic();
   void run();
 
   const TlsContext& context_;
@@ -145,7 +150,8 @@ class Channels {
   Descriptor epoll_;  // the sockets, each armed for one event
   Descriptor stop_event_;
   bool is_serving_ = false;
-  Guarded<std::function<void()>> on_knock_;
+  Guarded<std::function<void()>> on_traffic_;
+  std::atomic<std::uint64_t> armed_ = 0;  // how often arm() was called
   std::thread thread_;
 };
 

@@ -173,7 +173,7 @@ TEST(Channels, ARankDialsBackAfterAKnock) {
   Rank first(*context, 0);
   Rank second(*context, 1);
   first.know(1, second.addresses());
-  std::binary_semaphore knocked(0);
+  std::counting_semaphore<> knocked(0);
   first.channels().serve([&] { knocked.release(); });
   const Bytes envelope = random_bytes(100, 1);
   std::jthread other([&] {
@@ -197,10 +197,46 @@ TEST(Channels, ARankDialsBackAfterAKnock) {
   EXPECT_EQ(&first.for_messages(1, second.addresses()), channel);
 }
 
+// A rank whose program computes calls nothing. What has arrived must not wait in the kernel for
+// long.
+TEST(Channels, AnIdleRankIsAskedToReceive) {
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  std::counting_semaphore<> traffic(0);
+  second.channels().serve([&] { traffic.release(); });
+  std::jthread other([&] {
+    auto& channel = first.for_lane(1, second.addresses());
+    for (std::size_t bytes = 1; bytes <= 3; ++bytes) {
+      channel.send_message(0, Bytes(bytes));
+      std::optional<Bytes> answer;
+      first.drive([&] { return answer || (answer = channel.next_message(0)); });
+    }
+  });
+  auto& channel = second.for_lane(0, first.addresses());
+  std::optional<Bytes> first_message;
+  second.drive([&] { return first_message || (first_message = channel.next_message(0)); });
+  for (std::size_t bytes = 2; bytes <= 3; ++bytes) {
+    channel.send_message(0, Bytes(1));
+    while (second.channels().send()) continue;
+    std::optional<Bytes> message;
+    while (!message) {
+      ASSERT_TRUE(traffic.try_acquire_for(kHangGuard));
+      second.channels().begin_serving();
+      while (second.channels().advance()) continue;
+      second.channels().arm();
+      message = channel.next_message(0);
+    }
+    EXPECT_EQ(*message, Bytes(bytes));
+  }
+  channel.send_message(0, Bytes(1));
+  while (second.channels().send()) continue;
+}
+
 TEST(Channels, AStrangerIsServedAndForgotten) {
   const auto context = context_of('a');
   Rank first(*context, 0);
-  std::binary_semaphore knocked(0);
+  std::counting_semaphore<> knocked(0);
   first.channels().serve([&] { knocked.release(); });
   for (int stranger = 0; stranger < 2; ++stranger) {
     {

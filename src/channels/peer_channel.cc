@@ -18,8 +18,12 @@ namespace {
 constexpr std::size_t kDataBytesMax = 256 * 1024;
 // The largest number of bytes of a group that are kept until a step wants them.
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
+// The bytes that a step has taken are erased if they are more than this and more than the others.
+constexpr std::size_t kTakenBytesMax = std::size_t{1} << 20;
 // How many envelopes wait at most for the connection. This bounds the memory of their copies.
 constexpr std::size_t kEnvelopesMax = 16;
+// How many received envelopes are kept at most until the mailbox takes them.
+constexpr std::size_t kReceivedEnvelopesMax = 64;
 // About how many bytes one advance() moves in each direction.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
@@ -147,13 +151,14 @@ bool PeerChannel::end_group(GroupId group) {
   const bool outgoing_is_of_group =
       outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
   const bool is_half_sent = outgoing_is_of_group && outgoing_done_ > 0;
-  if (outgoing_is_of_group) outgoing_.reset();
+  if (is_half_sent) {
+    outgoing_->payload.assign(outgoing_->borrowed.begin(), outgoing_->borrowed.end());
+    outgoing_->borrowed = {};
+  } else if (outgoing_is_of_group) {
+    outgoing_.reset();
+  }
   stream = {};
   stream.ended = true;
-  if (is_half_sent) {
-    connection_->close();
-    is_over_ = true;
-  }
   return !is_half_sent;
 }
 
@@ -192,6 +197,7 @@ bool PeerChannel::wants_to_send() const {
 bool PeerChannel::awaits_frames() const {
   if (!connection_ || is_over_) return false;
   if (incoming_ || header_reader_.has_begun() || connection_->has_received()) return true;
+  if (has_envelope()) return true;  // the channel may have stopped receiving because of them
   if (entered_step_.generation != 0 && entry(entered_group_, entered_step_) == nullptr) return true;
   return std::ranges::any_of(streams_,
                              [](const auto& stream) { return !stream.second.to_receive.empty(); });
@@ -259,9 +265,9 @@ Result<bool> PeerChannel::send_some() {
     const auto header_done = std::min(outgoing_done_, kFrameHeaderBytes);
     const auto header = std::span<const std::byte>(outgoing_header_).subspan(header_done);
     const auto rest = payload.subspan(outgoing_done_ - header_done);
-    FARANDOLE_TRY_ASSIGN(const std::size_t count, outgoing_->borrowed.empty()
-                                                      ? connection_->try_send(header, rest)
-                                                      : connection_->try_send_data(header, rest));
+    const bool is_data = outgoing_->header.type == FrameType::kData;
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, is_data ? connection_->try_send_data(header, rest)
+                                                          : connection_->try_send(header, rest));
     if (count == 0) return progress;
     progress = true;
     if (outgoing_done_ == 0) ++frames_sent_;  // a frame that never begins has no number
@@ -286,9 +292,12 @@ Result<bool> PeerChannel::send_some() {
   return progress;
 }
 
+// Another receive would be a system call. It is left out if probably nothing has arrived: after a
+// receive that returned fewer bytes than it could, and after a short frame.
 Result<bool> PeerChannel::receive_some() {
   std::size_t moved = 0;
-  while (moved < kBytesPerRound) {
+  is_drained_ = false;
+  while (moved < kBytesPerRound && !is_drained_) {
     auto count = incoming_ ? receive_payload() : receive_header();
     if (!count.ok() && peer_said_goodbye()) {
       is_over_ = true;
@@ -300,7 +309,6 @@ Result<bool> PeerChannel::receive_some() {
     if (!incoming_ || incoming_done_ < incoming_->length) continue;
     const bool is_data = incoming_->type == FrameType::kData;
     FARANDOLE_TRY(finish_frame());
-    // Another receive would be a system call, and often no frame follows a short one.
     if (!is_data && !connection_->has_received()) break;
   }
   return moved > 0;
@@ -308,14 +316,24 @@ Result<bool> PeerChannel::receive_some() {
 
 // Receives the last frames of a peer to which nothing can be sent any more. They may say why.
 void PeerChannel::receive_rest() {
+  receives_rest_ = true;
   while (!is_over_) {
     const auto received = receive_some();
     if (!received.ok() || !*received) return;
   }
 }
 
+// Receives bytes of a header, or of the payload of the incoming frame.
+Result<std::size_t> PeerChannel::try_receive(std::span<std::byte> into) {
+  const bool is_data = incoming_ && incoming_->type == FrameType::kData;
+  auto count = is_data ? connection_->try_receive_data(into) : connection_->try_receive(into);
+  is_drained_ = count.ok() && *count < into.size();
+  return count;
+}
+
 Result<std::size_t> PeerChannel::receive_header() {
-  FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_receive(header_reader_.space()));
+  if (is_full()) return std::size_t{0};
+  FARANDOLE_TRY_ASSIGN(const std::size_t count, try_receive(header_reader_.space()));
   header_reader_.filled(count);
   if (!header_reader_.complete()) return count;
   FARANDOLE_TRY_ASSIGN(incoming_, header_reader_.take());
@@ -334,8 +352,7 @@ Result<std::size_t> PeerChannel::receive_payload() {
   if (incoming_->type == FrameType::kData) {
     FARANDOLE_TRY_ASSIGN(count, receive_data(streams_[incoming_->group]));
   } else if (incoming_done_ < payload_.size()) {
-    FARANDOLE_TRY_ASSIGN(count,
-                         connection_->try_receive(std::span(payload_).subspan(incoming_done_)));
+    FARANDOLE_TRY_ASSIGN(count, try_receive(std::span(payload_).subspan(incoming_done_)));
   }
   incoming_done_ += count;
   return count;
@@ -352,15 +369,14 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
     FARANDOLE_TRY(check_early(stream));
     if (is_full()) return std::size_t{0};
     std::array<std::byte, 16384> buffer;
-    FARANDOLE_TRY_ASSIGN(
-        const std::size_t count,
-        connection_->try_receive_data(std::span(buffer).first(std::min(left, buffer.size()))));
+    FARANDOLE_TRY_ASSIGN(const std::size_t count,
+                         try_receive(std::span(buffer).first(std::min(left, buffer.size()))));
     if (!stream.ended) keep_early(stream, std::span(buffer).first(count));
     return count;
   }
   auto& front = stream.to_receive.front();
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       connection_->try_receive_data(front.first(std::min(left, front.size()))));
+                       try_receive(front.first(std::min(left, front.size()))));
   stream.received += count;
   front = front.subspan(count);
   if (front.empty()) stream.to_receive.pop_front();
@@ -368,9 +384,18 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 }
 
 bool PeerChannel::is_full() const {
-  if (!incoming_ || incoming_->type != FrameType::kData) return false;
+  // After the goodbye, nobody takes envelopes, but this rank receives until it has sent everything.
+  if (!incoming_)
+    return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ && !receives_rest_;
+  if (incoming_->type != FrameType::kData) return false;
   const auto found = streams_.find(incoming_->group);
-  return found != streams_.end() && found->second.early.size() >= kEarlyBytesMax;
+  if (found == streams_.end()) return false;
+  const Stream& stream = found->second;
+  if (stream.early.size() - stream.early_taken < kEarlyBytesMax) return false;
+  // Another step waits for data behind these. If it did not get them, and if another channel was
+  // full of data of that step, two groups could wait for each other for ever.
+  return std::ranges::none_of(streams_,
+                              [](const auto& stream) { return !stream.second.to_receive.empty(); });
 }
 
 Status PeerChannel::check_early(const Stream& stream) const {
@@ -399,8 +424,12 @@ bool PeerChannel::take_early() {
       if (front.empty()) stream.to_receive.pop_front();
       took_any = true;
     }
-    if (stream.early_taken < stream.early.size()) continue;
-    stream.early.clear();
+    // Erasing moves the bytes that are left. This costs little if more bytes were taken than are
+    // left.
+    const std::size_t left = stream.early.size() - stream.early_taken;
+    if (left > 0 && stream.early_taken <= std::max(left, kTakenBytesMax)) continue;
+    stream.early.erase(stream.early.begin(),
+                       stream.early.begin() + static_cast<std::ptrdiff_t>(stream.early_taken));
     stream.early_taken = 0;
   }
   return took_any;

@@ -6,7 +6,8 @@
 // If data comes before there is memory for it, the data is kept here, so that it does not hold up
 // the frames of other groups. If a step moves data both ways, this is at most two windows, because
 // then the peer needs an answer. If it moves data one way, as a broadcast does, the peer may be far
-// ahead. Then the channel stops receiving at a limit, until the step has taken what is kept.
+// ahead. Then the channel stops receiving at a limit, until the step has taken what is kept. It
+// also stops while many received envelopes wait for the owner.
 #pragma once
 
 #include <array>
@@ -78,6 +79,8 @@ class PeerChannel {
   // Appends an envelope, which consists of `first` and `rest`, of at most 64 KiB together. Returns
   // false if too many envelopes wait, or if the connection is over.
   bool try_send_envelope(std::span<const std::byte> first, std::span<const std::byte> rest);
+  // The owner must take received envelopes even if nothing waits for them: while too many of them
+  // are kept, the frames of groups that come behind them are not received.
   bool has_envelope() const { return !received_envelopes_.empty(); }
   std::optional<Bytes> next_envelope();
 
@@ -95,8 +98,8 @@ class PeerChannel {
   // its end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
   // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
-  // false if a frame with such memory is half sent. Then this function closes the connection,
-  // because the peer would take whatever comes next for the rest of that frame.
+  // false if a frame with such memory is half sent. The rest of that frame is copied and still
+  // sent, because the peer would take whatever comes next for this rest.
   bool end_group(GroupId group);
   // Forgets a group that was removed. None of its data may be on its way. A group that has ended is
   // kept, because the rest of its frames may still arrive.
@@ -115,8 +118,7 @@ class PeerChannel {
   bool peer_said_goodbye() const { return peer_goodbye_.has_value(); }
   // Why the peer leaves; empty until it has said goodbye.
   const std::optional<std::string>& peer_goodbye() const { return peer_goodbye_; }
-  // Whether the connection is over: the peer has closed it after its goodbye, end_group() has
-  // closed it, or it has failed.
+  // Whether the connection is over: the peer has closed it after its goodbye, or it has failed.
   bool is_over() const { return is_over_; }
 
  private:
@@ -135,7 +137,7 @@ class PeerChannel {
   };
   struct Outgoing {
     FrameHeader header;
-    Bytes payload = {};                        // of a short frame
+    Bytes payload = {};                        // if nothing is borrowed
     std::span<const std::byte> borrowed = {};  // of a data frame
   };
 
@@ -148,10 +150,12 @@ class PeerChannel {
   Result<bool> receive_some();
   void receive_rest();
   void await_no_entry(GroupId group);
+  Result<std::size_t> try_receive(std::span<std::byte> into);
   Result<std::size_t> receive_header();
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);
-  // Whether the next bytes are data that cannot be kept, because too much is kept already.
+  // Whether the next bytes cannot be kept, because too much data or too many envelopes are kept
+  // already.
   bool is_full() const;
   Status finish_frame();
   bool take_early();
@@ -179,10 +183,12 @@ class PeerChannel {
   std::optional<FrameHeader> incoming_;
   Bytes payload_;                  // of a short frame
   std::size_t incoming_done_ = 0;  // bytes of the payload
+  bool is_drained_ = false;        // the last receive returned fewer bytes than it could
   std::uint64_t frames_received_ = 0;
   GroupId entered_group_ = 0;  // of our last entry
   StepIdentity entered_step_{.generation = 0};
   bool said_goodbye_ = false;
+  bool receives_rest_ = false;  // nothing can be sent any more
   std::optional<std::string> peer_goodbye_;
   bool is_over_ = false;
 };

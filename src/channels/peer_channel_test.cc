@@ -103,17 +103,23 @@ TEST(PeerChannel, CanSendWithoutReceiving) {
 }
 
 TEST(PeerChannel, LastFramesAreReceivedIfNothingCanBeSent) {
-  ChannelPair pair(1);
-  pair.wire->always_moves = true;
-  pair.right.send(Death{3, "it was killed"});
-  pair.right.say_goodbye("it has ended");
-  for (int round = 0; round < 100; ++round) ASSERT_EQ(pair.right.advance().status(), Status());
-  pair.right.connection()->close();
-  pair.left.send_message(0, Bytes(5));
-  EXPECT_EQ(pair.left.advance(PeerChannel::Receive::kNo).status(), Status());
-  EXPECT_EQ(pair.left.next_death(), Death(3, "it was killed"));
-  EXPECT_TRUE(pair.left.peer_said_goodbye());
-  EXPECT_TRUE(pair.left.is_over());
+  for (const int envelopes : {0, 200}) {
+    ChannelPair pair(1);
+    pair.wire->always_moves = true;
+    for (int count = 0; count < envelopes; ++count) {
+      EXPECT_TRUE(pair.right.try_send_envelope(Bytes(5), {}));
+      ASSERT_EQ(pair.right.advance().status(), Status());
+    }
+    pair.right.send(Death{3, "it was killed"});
+    pair.right.say_goodbye("it has ended");
+    for (int round = 0; round < 100; ++round) ASSERT_EQ(pair.right.advance().status(), Status());
+    pair.right.connection()->close();
+    pair.left.send_message(0, Bytes(5));
+    EXPECT_EQ(pair.left.advance(PeerChannel::Receive::kNo).status(), Status());
+    EXPECT_EQ(pair.left.next_death(), Death(3, "it was killed"));
+    EXPECT_TRUE(pair.left.peer_said_goodbye());
+    EXPECT_TRUE(pair.left.is_over());
+  }
 }
 
 TEST(PeerChannel, AnEntryIsKeptUntilTheNextOneOfItsSlot) {
@@ -287,32 +293,43 @@ TEST(PeerChannel, TheDataOfAnEndedGroupIsThrownAway) {
   EXPECT_EQ(pair.right.next_message(1), Bytes(4));
 }
 
-TEST(PeerChannel, AHalfSentFrameOfAnEndedGroupIsReported) {
+// The peer must not take a later frame for data, and must learn why the group has ended.
+TEST(PeerChannel, TheRestOfAFrameOfAnEndedGroupIsSent) {
   ChannelPair pair(6, 100);
-  const Bytes data(200'000);
+  Bytes data(200'000, std::byte{5});
+  const Bytes sent = data;
+  const Death death{.rank = 0, .reason = "it gave up"};
   pair.left.begin(0, kStep);
   pair.left.send(0, data);
   while (pair.left.bytes_sent(0) == 0) ASSERT_EQ(pair.left.advance().status(), Status());
   EXPECT_FALSE(pair.left.end_group(0));
-  // The peer must not take a later frame for data.
-  pair.left.send(Death{.rank = 0, .reason = "it gave up"});
-  EXPECT_FALSE(pair.left.advance().value());
-  EXPECT_FALSE(pair.left.wants_to_send());
+  std::ranges::fill(data, std::byte{7});  // the memory was given back
+  pair.left.send(death);
   Bytes target(data.size());
   pair.right.begin(0, kStep);
   pair.right.receive(0, target);
-  Status status;
-  for (int round = 0; round < 100'000 && status.ok(); ++round)
-    status = pair.right.advance().status();
-  EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
-  EXPECT_LE(pair.right.bytes_received(0), data.size() - 1);
-  ChannelPair other(6);
-  other.left.begin(0, kStep);
-  other.left.send(0, data);
-  EXPECT_TRUE(other.left.end_group(0));
-  other.left.send_message(1, Bytes(4));
-  other.run();
-  EXPECT_EQ(other.right.next_message(1), Bytes(4));
+  pair.run();
+  EXPECT_EQ(pair.right.bytes_received(0), target.size());
+  EXPECT_EQ(target, sent);
+  EXPECT_EQ(pair.right.next_death(), death);
+  pair.left.send_message(1, Bytes(4));
+  pair.run();
+  EXPECT_EQ(pair.right.next_message(1), Bytes(4));
+}
+
+TEST(PeerChannel, AFrameOfAnEndedGroupThatHasNotBegunIsNotSent) {
+  ChannelPair pair(6);
+  const Bytes data(200'000);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, data);
+  EXPECT_TRUE(pair.left.end_group(0));
+  pair.left.send_message(1, Bytes(4));
+  Bytes target(data.size());
+  pair.right.begin(0, kStep);
+  pair.right.receive(0, target);
+  pair.run();
+  EXPECT_EQ(pair.right.next_message(1), Bytes(4));
+  EXPECT_EQ(pair.right.bytes_received(0), 0);
 }
 
 TEST(PeerChannel, TellsAboutEndsAndDeaths) {
@@ -368,6 +385,62 @@ TEST(PeerChannel, EnvelopesTakeTurnsWithDataAndComeBeforeTheGoodbye) {
   EXPECT_GT(data_at_last_envelope, 0U);
   pair.run();
   EXPECT_EQ(target, data);
+}
+
+// Sends `count` envelopes of 16 KiB, which begin with their numbers from `first` on, as far as the
+// other end receives them. Returns how many were sent.
+std::uint32_t send_envelopes(ChannelPair& pair, std::uint32_t first, std::uint32_t count) {
+  std::uint32_t sent = 0;
+  std::uint32_t before = 0;
+  do {
+    before = sent;
+    pair.run();
+    const Bytes rest(16 * 1024);
+    for (; sent < count; ++sent) {
+      const std::uint32_t number = first + sent;
+      if (!pair.left.try_send_envelope(std::as_bytes(std::span(&number, 1)), rest)) break;
+    }
+  } while (sent > before);
+  return sent;
+}
+
+TEST(PeerChannel, StopsReceivingWhileManyEnvelopesWait) {
+  constexpr std::uint32_t kCount = 1000;
+  ChannelPair pair(12, 30'000);
+  std::uint32_t sent = 0;
+  for (std::uint32_t received = 0; received < kCount;) {
+    sent += send_envelopes(pair, sent, kCount - sent);
+    EXPECT_EQ(pair.right.wants_to_receive(), kCount - received < 64);
+    const std::uint32_t received_before = received;
+    while (const auto envelope = pair.right.next_envelope()) {
+      ByteReader reader(*envelope);
+      ASSERT_EQ(reader.get<std::uint32_t>(), received++);
+      EXPECT_TRUE(pair.right.wants_to_receive());
+    }
+    ASSERT_EQ(received - received_before, std::min(64U, kCount - received_before));
+  }
+  EXPECT_EQ(sent, kCount);
+}
+
+// It may have stopped receiving because of them.
+TEST(PeerChannel, AwaitsFramesWhileEnvelopesWait) {
+  ChannelPair pair(12);
+  EXPECT_TRUE(pair.left.try_send_envelope(Bytes(5), {}));
+  pair.run();
+  EXPECT_TRUE(pair.right.awaits_frames());
+  EXPECT_EQ(pair.right.next_envelope(), Bytes(5));
+  EXPECT_FALSE(pair.right.awaits_frames());
+}
+
+// Otherwise, two ranks that leave and have sent each other many envelopes could wait for each
+// other.
+TEST(PeerChannel, ReceivesAllEnvelopesAfterItsOwnGoodbye) {
+  ChannelPair pair(12, 30'000);
+  pair.right.say_goodbye("it is done");
+  EXPECT_EQ(send_envelopes(pair, 0, 200), 200U);
+  pair.left.say_goodbye("it is done, too");
+  pair.run();
+  EXPECT_TRUE(pair.right.peer_said_goodbye());
 }
 
 TEST(PeerChannel, AnEndWithoutAGoodbyeIsAnError) {
@@ -470,12 +543,39 @@ TEST(PeerChannel, StopsReceivingIfMuchDataComesBeforeItIsWanted) {
     wanted += part;
     pair.run();
     EXPECT_EQ(pair.right.bytes_received(0), wanted);
+    EXPECT_GE(pair.left.bytes_sent(0), std::min(wanted + (std::size_t{4} << 20), data.size()))
+        << "the bytes that were taken do not count";
   }
   pair.right.receive(0, std::span(target).subspan(wanted));
   pair.run();
   EXPECT_EQ(target, data);
   EXPECT_TRUE(pair.right.wants_to_receive());
   EXPECT_EQ(pair.right.next_message(1), Bytes(5));
+}
+
+// Otherwise, the steps of two groups could wait for each other on two channels.
+TEST(PeerChannel, DataThatIsWantedIsNotHeldUpByEarlyDataOfAnotherGroup) {
+  std::mt19937 random(1);
+  ChannelPair pair(11, 100'000);
+  const Bytes early = random_bytes(random, std::size_t{9} << 20);
+  const Bytes data(1000, std::byte{3});
+  Bytes early_target(early.size());
+  Bytes target(data.size());
+  pair.right.begin(1, kStep);
+  pair.right.receive(1, target);
+  pair.left.begin(0, kStep);
+  pair.left.send(0, early);
+  pair.run();
+  pair.left.begin(1, kStep);
+  pair.left.send(1, data);
+  pair.run();
+  EXPECT_EQ(target, data);
+  pair.right.begin(0, kStep);
+  in_pieces(random, std::span(early_target), [&](auto piece) {
+    pair.right.receive(0, piece);
+    ASSERT_EQ(pair.right.advance().status(), Status());
+  });
+  EXPECT_EQ(early_target, early);
 }
 
 TEST(PeerChannel, AnEndedGroupDoesNotStopReceiving) {

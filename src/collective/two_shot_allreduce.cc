@@ -228,13 +228,8 @@ void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   const Group& group = entry_barrier.group();
   std::ranges::fill(scratch_->dot_products, 0);
   for (int member = 0; member < group.members(); ++member) {
-    const std::byte* const published_data =
-        entry_barrier.staging(member) + part_offset(index) + published_bytes();
-    for (std::size_t pair = 0; pair < scratch_->dot_products.size(); ++pair) {
-      double product = 0;
-      std::memcpy(&product, published_data + pair * sizeof(product), sizeof(product));
-      scratch_->dot_products[pair] += product;
-    }
+    add_partial_dot_products(scratch_->dot_products, entry_barrier.staging(member) +
+                                                         part_offset(index) + published_bytes());
   }
   const Reduction& reduction = options_.reduction;
   compute_adasum_weights(scratch_->dot_products, reduction.prescale * reduction.postscale,

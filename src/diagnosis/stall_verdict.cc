@@ -140,7 +140,7 @@ std::string Reporter::waiting_times_text(
     least = std::min(least, waited(began));
     most = std::max(most, waited(began));
   }
-  if (ranks.empty()) return " no other rank is in it";
+  if (ranks.empty()) return "  no other rank is in it";
   std::string time = describe(least);
   if (const std::string longest = describe(most); longest != time) time += " to " + longest;
   return format_text("  {} {} been waiting in it for {}", name_ranks(ranks),

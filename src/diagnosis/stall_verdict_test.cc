@@ -352,7 +352,7 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
   EXPECT_THAT(lines()[0], "stalled: init() waits for rank 2");
   for (const int rank : {0, 1}) worker(rank).stopped_by = SIGSTOP;
   EXPECT_THAT(lines()[0], "stalled: init() waits for ranks 0-2");
-  EXPECT_THAT(lines()[1], " no other rank is in it");
+  EXPECT_THAT(lines()[1], "  no other rank is in it");
 }
 
 TEST_F(StallVerdictTest, TimeBeforeTheJobContinuedDoesNotCount) {

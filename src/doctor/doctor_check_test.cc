@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -58,6 +61,18 @@ TEST(DoctorCheck, ACheckThatCrashesSaysSo) {
                         return {};
                       })),
                       "the check crashed: SIGKILL");
+}
+
+// As in a job, whose launcher blocks SIGXFSZ.
+TEST(DoctorCheck, ALimitOfFileSizeIsAnErrorOfTheCall) {
+  const auto findings = findings_of(single_check("small", false, [] {
+    const rlimit limit{0, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const int memory = ::memfd_create("farandole-test", MFD_CLOEXEC);
+    const bool fails = ::ftruncate(memory, 4096) != 0 && errno == EFBIG;
+    return Finding{Health::kWorks, fails ? "too large" : "fits", ""};
+  }));
+  EXPECT_EQ(findings.at(0).found, "too large");
 }
 
 TEST(DoctorCheck, ACheckThatEndsWithoutAllFindingsSaysSo) {

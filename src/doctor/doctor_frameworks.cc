@@ -24,7 +24,7 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kNoGpuYet = "GPUs are not used yet";
+constexpr const char* kPathOfGpuTensors = "tensors on GPUs go through host memory";
 
 using VersionCall = int (*)(int*);
 
@@ -32,13 +32,14 @@ using VersionCall = int (*)(int*);
 Finding version_in(const char* library, const char* call, std::string (*text)(int)) {
   void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr)
-    return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kNoGpuYet), ""};
+    return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kPathOfGpuTensors), ""};
   const auto version = reinterpret_cast<VersionCall>(::dlsym(loaded, call));
   int number = 0;
   if (version == nullptr || version(&number) != 0)
     return {Health::kDoesNotWork,
-            format_text("{} loads, but {} fails; {}", library, call, kNoGpuYet), ""};
-  return {Health::kWorks, format_text("{}: version {}; {}", library, text(number), kNoGpuYet), ""};
+            format_text("{} loads, but {} fails; {}", library, call, kPathOfGpuTensors), ""};
+  return {Health::kWorks,
+          format_text("{}: version {}; {}", library, text(number), kPathOfGpuTensors), ""};
 }
 
 // The number 12040 is CUDA 12.4.

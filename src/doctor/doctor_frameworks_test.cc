@@ -195,11 +195,11 @@ TEST_F(DoctorLibrariesTest, TheVersionsOfCudaAndNcclAreShown) {
       finding_with_library("CUDA driver", "libcuda.so.1",
                            "int cuDriverGetVersion(int *number) { *number = 12040; return 0; }");
   EXPECT_EQ(cuda.health, Health::kWorks);
-  EXPECT_EQ(cuda.found, "libcuda.so.1: version 12.4; GPUs are not used yet");
+  EXPECT_EQ(cuda.found, "libcuda.so.1: version 12.4; tensors on GPUs go through host memory");
   const Finding nccl = finding_with_library(
       "NCCL", "libnccl.so.2", "int ncclGetVersion(int *number) { *number = 22005; return 0; }");
   EXPECT_EQ(nccl.health, Health::kWorks);
-  EXPECT_EQ(nccl.found, "libnccl.so.2: version 2.20.5; GPUs are not used yet");
+  EXPECT_EQ(nccl.found, "libnccl.so.2: version 2.20.5; tensors on GPUs go through host memory");
 }
 
 TEST_F(DoctorLibrariesTest, ALibraryThatFailsSaysWhichCall) {
@@ -207,7 +207,9 @@ TEST_F(DoctorLibrariesTest, ALibraryThatFailsSaysWhichCall) {
   const Finding cuda = finding_with_library("CUDA driver", "libcuda.so.1",
                                             "int cuDriverGetVersion(int *number) { return 100; }");
   EXPECT_EQ(cuda.health, Health::kDoesNotWork);
-  EXPECT_EQ(cuda.found, "libcuda.so.1 loads, but cuDriverGetVersion fails; GPUs are not used yet");
+  EXPECT_EQ(cuda.found,
+            "libcuda.so.1 loads, but cuDriverGetVersion fails; tensors on GPUs go through host "
+            "memory");
 }
 
 }  // namespace

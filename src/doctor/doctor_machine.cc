@@ -34,6 +34,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kMiB = 1024 * kKiB;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 std::string size_text(std::int64_t bytes) {
@@ -50,6 +51,11 @@ std::string limit_text(std::int64_t limit) {
 
 std::int64_t soft_limit(rlimit limit) {
   return limit.rlim_cur == RLIM_INFINITY ? kNoLimit : static_cast<std::int64_t>(limit.rlim_cur);
+}
+
+std::int64_t soft_limit_of(__rlimit_resource resource) {
+  rlimit limit{};
+  return ::getrlimit(resource, &limit) == 0 ? soft_limit(limit) : kNoLimit;
 }
 
 std::int64_t hard_limit(rlimit limit) {
@@ -111,11 +117,12 @@ std::string chosen_word(const std::string& text) {
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
+constexpr std::size_t kHugePageBytes = 2 * kMiB;
+
 // Whether the kernel gives huge pages to shared memory. Requests a huge page in the same way as the
 // engine: touches a small page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless
 // that is `deny`.
 bool shared_memory_gets_huge_pages() {
-  constexpr std::size_t kHugePageBytes = 2 << 20;
   constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
   const Descriptor descriptor(::memfd_create("farandole-doctor", MFD_CLOEXEC));
   if (!descriptor.valid() || ::ftruncate(descriptor.get(), kHugePageBytes) != 0) return false;
@@ -135,6 +142,8 @@ bool shared_memory_gets_huge_pages() {
 }
 
 Finding huge_pages() {
+  if (soft_limit_of(RLIMIT_FSIZE) < static_cast<std::int64_t>(kHugePageBytes))
+    return {Health::kLimited, "cannot be tried, because `ulimit -f` is below 2 MiB", "raise it"};
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   const bool works = shared_memory_gets_huge_pages();
   const std::string found = format_text(
@@ -187,17 +196,36 @@ Finding address_space() {
       "every rank maps the heaps of all ranks, and frameworks map a lot of memory: raise it");
 }
 
+Status read_own_knobs(Knobs& knobs) {
+  return read_knobs(knobs, [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+// The largest files of a job are the heap of each rank, and the memory that the ranks of a host
+// share (collective/group_memory.h): about 2 MiB, and 4 MiB for each rank.
 Finding file_size() {
-  return finding_on_byte_limit(RLIMIT_FSIZE, "`ulimit -f`",
-                               "this limit also holds for shared memory: raise it");
+  Finding finding = finding_on_byte_limit(RLIMIT_FSIZE, "`ulimit -f`",
+                                          "this limit also holds for shared memory: raise it");
+  const std::int64_t limit = soft_limit_of(RLIMIT_FSIZE);
+  if (limit == kNoLimit) return finding;
+  Knobs knobs;
+  const bool has_knobs = read_own_knobs(knobs).ok();  // "shared heap" shows the error
+  if (has_knobs && static_cast<std::int64_t>(knobs.heap_bytes) > limit)
+    return {Health::kDoesNotWork,
+            format_text("{}: less than FARANDOLE_HEAP_BYTES, {}", finding.found,
+                        size_text(static_cast<std::int64_t>(knobs.heap_bytes))),
+            "raise it, or choose a smaller heap"};
+  const auto workers = std::clamp<std::int64_t>((limit - 2 * kMiB) / (4 * kMiB), 0, kWorkersMax);
+  finding.found +=
+      format_text(": enough for about {} {}", workers, workers == 1 ? "worker" : "workers");
+  if (workers < 1) finding.health = Health::kDoesNotWork;
+  return finding;
 }
 
 // The heap size of each rank in a job with one rank per core.
 Finding shared_heap() {
   const int ranks = usable_cores();
   Knobs knobs;
-  const Status status =
-      read_knobs(knobs, [](const char* name) -> const char* { return std::getenv(name); });
+  const Status status = read_own_knobs(knobs);
   if (!status.ok()) return {Health::kLimited, status.message(), ""};
   const auto chosen = static_cast<std::int64_t>(knobs.heap_bytes);
   const std::int64_t given = chosen != 0 ? chosen : default_heap_bytes(ranks);
@@ -276,21 +304,35 @@ Finding locked_memory() {
           "raise `ulimit -l`"};
 }
 
-// Data between hosts is sealed by a core of the sender and opened by one of the receiver.
 Finding sealing() {
-  // Bytes per second. A processor with instructions for AES is several times as fast.
-  constexpr double kFast = 1e9;
-  const auto speed = measure_sealing_speed(std::chrono::milliseconds(50));
-  if (!speed.ok()) return {Health::kDoesNotWork, speed.status().message(), ""};
-  const std::string found =
-      format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts",
-                  *speed / 1e9, *speed * 8 / 1e9);
-  if (*speed >= kFast) return {Health::kWorks, found, ""};
-  return {Health::kLimited, found,
-          "a job over several hosts is slow here: use a processor with instructions for AES"};
+  return finding_on_sealing([] { return measure_sealing_speed(std::chrono::milliseconds(10)); },
+                            file_text("/proc/cpuinfo").value_or(""));
 }
 
 }  // namespace
+
+Finding finding_on_sealing(const std::function<Result<double>()>& measure,
+                           const std::string& processor) {
+  // Bytes per second. A processor with instructions for AES is several times as fast.
+  constexpr double kFast = 1e9;
+  constexpr int kMeasurements = 10;
+  double best = 0;
+  for (int i = 0; i < kMeasurements; ++i) {
+    const auto speed = measure();
+    if (!speed.ok()) return {Health::kDoesNotWork, speed.status().message(), ""};
+    best = std::max(best, *speed);
+  }
+  const std::string found =
+      format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts", best / 1e9,
+                  best * 8 / 1e9);
+  if (best >= kFast) return {Health::kWorks, found, ""};
+  const bool has_aes = processor.find(" aes ") != std::string::npos;
+  return {Health::kLimited, found,
+          has_aes ? "the processor has instructions for AES, so the machine seems busy: try again "
+                    "when it is idle"
+                  : "a job over several hosts is slow here: use a processor with instructions for "
+                    "AES"};
+}
 
 std::vector<Check> machine_checks() {
   return {single_check("cores", false, cores),
@@ -303,7 +345,7 @@ std::vector<Check> machine_checks() {
           single_check("processes", true, processes),
           single_check("locked memory", false, locked_memory),
           single_check("address space", false, address_space),
-          single_check("file size", false, file_size),
+          single_check("file size", true, file_size),
           single_check("shared heap", false, shared_heap),
           single_check("sealing", false, sealing)};
 }

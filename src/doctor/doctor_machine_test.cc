@@ -142,8 +142,31 @@ TEST(DoctorMachine, LimitsOfBytesAreShownWithARemedy) {
   EXPECT_TRUE(raised(space)) << space.advice;
   const Finding size =
       machine_finding("file size", [] { set_soft_limit(RLIMIT_FSIZE, 256 << 20); });
-  EXPECT_EQ(size.found, "256 MiB (`ulimit -f`)");
+  EXPECT_EQ(size.found, "256 MiB (`ulimit -f`): enough for about 63 workers");
   EXPECT_TRUE(raised(size)) << size.advice;
+}
+
+TEST(DoctorMachine, WithSmallFilesNoJobCanStart) {
+  const auto with_limit = [](const std::string& name, rlim_t limit, const char* heap) {
+    return machine_finding(name, [limit, heap] {
+      ::setenv("FARANDOLE_HEAP_BYTES", heap, 1);
+      set_soft_limit(RLIMIT_FSIZE, limit);
+    });
+  };
+  const Finding one = with_limit("file size", 6 << 20, "");
+  EXPECT_EQ(one.health, Health::kLimited);
+  EXPECT_EQ(one.found, "6 MiB (`ulimit -f`): enough for about 1 worker");
+  const Finding none = with_limit("file size", 10 << 10, "");
+  EXPECT_EQ(none.health, Health::kDoesNotWork);
+  EXPECT_EQ(none.found, "10 KiB (`ulimit -f`): enough for about 0 workers");
+  EXPECT_THAT(none.advice, HasSubstr("raise it"));
+  const Finding heap = with_limit("file size", 64 << 20, "67108865");
+  EXPECT_EQ(heap.health, Health::kDoesNotWork);
+  EXPECT_EQ(heap.found, "64 MiB (`ulimit -f`): less than FARANDOLE_HEAP_BYTES, 64 MiB");
+  EXPECT_THAT(heap.advice, HasSubstr("smaller heap"));
+  const Finding pages = with_limit("huge pages", 10 << 10, "");
+  EXPECT_EQ(pages.health, Health::kLimited);
+  EXPECT_EQ(pages.found, "cannot be tried, because `ulimit -f` is below 2 MiB");
 }
 
 TEST(DoctorMachine, ALimitOfFileSizeMakesTheHeapSmaller) {
@@ -174,6 +197,25 @@ TEST(DoctorMachine, AWrongHeapSizeIsExplained) {
 
 TEST(DoctorMachine, SealingIsMeasured) {
   EXPECT_THAT(machine_finding("sealing").found, StartsWith("AES-128-GCM: a core seals "));
+}
+
+TEST(DoctorMachine, TheFastestMeasurementOfSealingCounts) {
+  int measurements = 0;
+  const Finding finding = finding_on_sealing(
+      [&measurements] { return Result<double>(++measurements == 3 ? 2e9 : 1e8); }, "");
+  EXPECT_EQ(finding.health, Health::kWorks);
+  EXPECT_EQ(finding.found, "AES-128-GCM: a core seals 2.0 GB/s (16 Gb/s) for other hosts");
+}
+
+TEST(DoctorMachine, SlowSealingHasTwoReasons) {
+  const auto advice = [](const std::string& processor) {
+    const Finding slow = finding_on_sealing([] { return Result<double>(1e8); }, processor);
+    EXPECT_EQ(slow.health, Health::kLimited);
+    return slow.advice;
+  };
+  EXPECT_THAT(advice("flags\t\t: fpu aes xsave\n"), HasSubstr("the machine seems busy"));
+  EXPECT_THAT(advice("Features\t: fp asimd aes pmull\n"), HasSubstr("the machine seems busy"));
+  EXPECT_THAT(advice("flags\t\t: fpu vaes xsave\n"), HasSubstr("use a processor with"));
 }
 
 }  // namespace

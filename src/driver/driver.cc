@@ -56,6 +56,7 @@ constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second 
 constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
 // After the connection to a host is lost, the job has this time to end by itself.
 constexpr auto kLostTime = std::chrono::seconds(40);
+constexpr auto kPauseMin = std::chrono::seconds(1);  // before a host is tried again
 // If node 0's launcher is lost more often than this, each time within this time, the job ends.
 constexpr int kQuickLossesMax = 3;
 constexpr auto kQuickLossTime = std::chrono::seconds(60);
@@ -223,6 +224,7 @@ Status Driver::start(std::size_t index) {
   FARANDOLE_TRY(
       process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(), state_));
   process.state = HostProcess::State::kConnecting;
+  process.output = ends.ours.front();
   process.answer_by = now() + plan_.start_timeout;
   return {};
 }
@@ -334,7 +336,7 @@ Status Driver::give_order(std::size_t index) {
   FARANDOLE_TRY(process.remote.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   process.state = HostProcess::State::kOrdered;
   process.had_order = true;
-  return order.relayed ? relays_.begin(process, index, tag(Source::kRelay, index)) : Status();
+  return order.relayed ? relays_.begin(process, tag(Source::kRelay, index)) : Status();
 }
 
 void Driver::serve(std::uint64_t ready) {
@@ -378,8 +380,7 @@ void Driver::handle_signal(int signal) {
       return output_.window_changed();
     case SIGTSTP:
       pass_on(SIGTSTP);
-      ::raise(SIGSTOP);
-      return;
+      return stop_after_ctrl_z();
     case SIGCONT:
     case SIGUSR1:
     case SIGUSR2:
@@ -424,7 +425,7 @@ void Driver::process_ended(std::size_t index) {
   if (!process.remote.reap()) return;
   // Even if our reader is slow, we must know whether node 0's launcher has said that the job is
   // over.
-  for (const std::size_t stream : {0U, 1U}) output_.read_rest(2 * index + stream);
+  output_.read_rest(static_cast<int>(index));
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
@@ -506,9 +507,10 @@ void Driver::start_again_later(std::size_t index) {
   HostProcess& process = processes_[index];
   if (process.joined_at && now() > *process.joined_at + plan_.elastic->cooldown_max)
     process.failures = 0;
-  Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, std::chrono::seconds(1));
-  for (int i = 0; i < process.failures && pause < plan_.elastic->cooldown_max; ++i) pause *= 2;
-  pause = std::min<Duration>(pause, plan_.elastic->cooldown_max);
+  const Duration pause_max = std::max<Duration>(plan_.elastic->cooldown_max, kPauseMin);
+  Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, kPauseMin);
+  for (int i = 0; i < process.failures && pause < pause_max; ++i) pause *= 2;
+  pause = std::min(pause, pause_max);
   ++process.failures;
   process.start_again = now() + pause;
   if (process.why_failed.empty())

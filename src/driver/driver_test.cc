@@ -187,12 +187,12 @@ TEST_F(DriverTest, AnotherVersionIsRejected) {
 }
 
 TEST_F(DriverTest, ASilentHostIsGivenUp) {
-  plan_.start_timeout = std::chrono::seconds(1);
+  plan_.start_timeout = std::chrono::seconds(5);
   ssh_.answer("owl", "echo 'a question?'; exec sleep 1000");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.errors,
-            "farandole: cannot start the job on owl: a question?; there is no answer after 1 s "
+            "farandole: cannot start the job on owl: a question?; there is no answer after 5 s "
             "(--start-timeout)\n");
 }
 
@@ -292,6 +292,14 @@ TEST_F(DriverTest, TheSecondSignalDoesNotWaitForPrograms) {
   interrupt(SIGINT);
   interrupt(SIGTERM);
   EXPECT_EQ(end().code, 128 + SIGTERM);
+}
+
+// In a session of its own, as under `ssh -t` or `docker exec`.
+TEST_F(DriverTest, GoesOnAfterControlZIfNoShellCouldContinueIt) {
+  start("trap 'exit 5' CONT; echo ready $NODE; while :; do sleep 0.01; done", [] { ::setsid(); });
+  for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
+  interrupt(SIGTSTP);
+  EXPECT_EQ(end().code, 5);
 }
 
 TEST_F(DriverTest, SignalsOfUsersAreOnlyPassedOn) {

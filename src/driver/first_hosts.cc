@@ -12,6 +12,7 @@
 #include "base/poller.h"
 #include "base/try.h"
 #include "driver/host_discovery.h"
+#include "launcher/signal_setup.h"
 
 namespace farandole {
 namespace {
@@ -20,13 +21,14 @@ constexpr std::uint64_t kProgramTag = 0;
 constexpr std::uint64_t kSignalTag = 1;
 constexpr std::uint64_t kCallerTag = 2;
 
-// Returns a signal that asks the job to end; 0 if there is none.
-int read_ending_signal(const Descriptor& signals) {
+// Stops this process after Ctrl-Z. Returns a signal that asks the job to end; 0 if there is none.
+int handle_signals(const Descriptor& signals) {
   signalfd_siginfo info{};
   while (::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
       return signal;
+    if (signal == SIGTSTP) stop_after_ctrl_z();
   }
   return 0;
 }
@@ -64,7 +66,7 @@ Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds&
     }
     const auto ready = poller.wait(std::min(limit, discovery.deadline()));
     if (std::ranges::count(ready, kCallerTag) > 0) return FirstHosts{.signal = SIGTERM};
-    if (const int signal = read_ending_signal(ends.signals); signal != 0)
+    if (const int signal = handle_signals(ends.signals); signal != 0)
       return FirstHosts{.signal = signal};
   }
   return Status::stop(

@@ -111,8 +111,8 @@ TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
   EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
   EXPECT_THAT(lines, IsEmpty());
   const auto missing = find_first_hosts({.program = "echo a:2", .slots_first = 3, .slots_max = 4},
-                                        {seconds(3), signals}, state_, show);
-  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 3 s"));
+                                        {seconds(5), signals}, state_, show);
+  EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 5 s"));
   EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
 }
 

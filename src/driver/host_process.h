@@ -24,6 +24,7 @@ struct HostProcess {
 
   RemoteProcess remote;
   State state = State::kWaiting;
+  int output = -1;  // we read its standard output from this descriptor of JobOutput
   TimePoint answer_by{};
   bool had_order = false;
   bool has_failed = false;     // it could not be started

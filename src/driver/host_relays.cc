@@ -20,11 +20,11 @@ std::optional<RelayedParts> HostRelays::parts() const {
   return has_any ? std::optional(parts) : std::nullopt;
 }
 
-Status HostRelays::begin(HostProcess& process, std::size_t index, std::uint64_t tag) {
+Status HostRelays::begin(HostProcess& process, std::uint64_t tag) {
   FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
   FARANDOLE_TRY_ASSIGN(Pipe output, make_pipe());
   RemoteProcess::Input to_launcher = process.remote.replace_input(std::move(input.writing));
-  Descriptor from_launcher = output_.replace_stream(2 * index, std::move(output.reading));
+  Descriptor from_launcher = output_.replace_stream(process.output, std::move(output.reading));
   FARANDOLE_TRY_ASSIGN(
       std::vector<RelayStream> streams,
       streams_of_host(caller_, process.first_rank, process.remote.host().slots,

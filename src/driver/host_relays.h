@@ -38,7 +38,7 @@ class HostRelays {
   // From now on, the launcher's standard input and output are two of the streams that are relayed.
   // The launcher sends nothing between its greeting and its order. The poller reports `tag` when
   // the relay has something to do. Errors: kStop.
-  Status begin(HostProcess& process, std::size_t index, std::uint64_t tag);
+  Status begin(HostProcess& process, std::uint64_t tag);
   // Call it when the poller reports the relay of the process. Returns whether everything is
   // written; then the poller does not report the relay again.
   bool serve(HostProcess& process);

@@ -169,14 +169,23 @@ Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
 }
 
 void StreamRelay::write_peer() {
-  while (!peer_is_gone_ && out_.size() > 0) {
+  while (to_peer_.valid() && out_.size() > 0) {
     const std::string_view front = out_.front();
     const ssize_t count = ::write(to_peer_.get(), front.data(), front.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && has_no_bytes_now(errno)) return;
-    if (count < 0) return lose_peer({});
+    if (count < 0) return end_sending();
     out_.pop(static_cast<std::size_t>(count));
   }
+}
+
+// Nobody reads what we send. A peer that has ended may have sent bytes that we have not read yet.
+void StreamRelay::end_sending() {
+  if (to_peer_is_watched_) poller_.remove(to_peer_.get());
+  to_peer_is_watched_ = false;
+  to_peer_.reset();
+  out_.pop(out_.size());
+  for (std::size_t i = 0; i < streams_.size(); ++i) end_source(i);
 }
 
 // Bytes that have already arrived are still written. Then all sinks end.
@@ -185,12 +194,9 @@ void StreamRelay::lose_peer(Status why) {
   peer_is_gone_ = true;
   failure_ = std::move(why);
   poller_.remove(from_peer_.get());
-  if (to_peer_is_watched_) poller_.remove(to_peer_.get());
-  to_peer_is_watched_ = false;
   from_peer_.reset();
-  to_peer_.reset();
+  end_sending();
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    end_source(i);
     streams_[i].has_end = true;
     write_sink(i);
   }
@@ -250,7 +256,7 @@ void StreamRelay::end_source(std::size_t index) {
   if (stream.source_is_watched) poller_.remove(stream.ends.source.get());
   stream.source_is_watched = false;
   stream.ends.source.reset();
-  if (!peer_is_gone_) {
+  if (to_peer_.valid()) {
     std::string frame;
     append_end(frame, stream.ends.id);
     out_.push(frame);
@@ -297,7 +303,7 @@ void StreamRelay::fail_sink(std::size_t index) {
 void StreamRelay::has_written(Stream& stream, std::size_t count) {
   stream.written += count;
   const std::uint64_t credit = stream.written - stream.credited;
-  if (peer_is_gone_ || credit < kRelayWindowBytes / 4) return;
+  if (!to_peer_.valid() || credit < kRelayWindowBytes / 4) return;
   std::string frame;
   append_credit(frame, stream.ends.id, static_cast<std::uint32_t>(credit));
   out_.push(frame);
@@ -342,7 +348,7 @@ void StreamRelay::release_held(Stream& stream) {
     if (is_received) {
       stream.ends.taker(released.bytes);
       has_written(stream, released.bytes.size());
-    } else if (!peer_is_gone_) {
+    } else if (to_peer_.valid()) {
       send(stream, released.bytes);
     }
   }
@@ -369,7 +375,7 @@ void StreamRelay::watch() {
           set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
                       Poller::Interest::kWriting, tag_of(Ready::kSink, i));
   }
-  if (!peer_is_gone_)
+  if (to_peer_.valid())
     watches_all &= set_watched(to_peer_.get(), to_peer_is_watched_, out_.size() > 0,
                                Poller::Interest::kWriting, tag_of(Ready::kToPeer));
   if (watches_all) return;

@@ -51,7 +51,7 @@ class StreamRelay {
 
   // The processes at our sources have ended: each source ends when what it holds now is sent.
   void end_sources();
-  // Whether all sources have ended, and all of their bytes are sent.
+  // Whether all sources have ended, and all of their bytes are sent (or the peer reads no more).
   bool has_sent_everything() const;
 
   // The process at the other end of the connection has ended: reads what it has left.
@@ -103,6 +103,7 @@ class StreamRelay {
   Status handle(const RelayFrame& frame);
   Status receive(Stream& stream, std::string_view bytes);
   void write_peer();
+  void end_sending();
   void lose_peer(Status why);
   bool may_read(const Stream& stream) const;
   void read_source(std::size_t index);
@@ -123,7 +124,7 @@ class StreamRelay {
 
   Poller poller_;
   Descriptor from_peer_;
-  Descriptor to_peer_;
+  Descriptor to_peer_;  // invalid: the peer reads no more
   RelayFrameReader reader_;
   std::vector<char> buffer_;  // for reading
   Queue out_;                 // frames for the peer

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -239,6 +240,34 @@ TEST(RelayTest, TheEndOfAHostLeavesNothingBehind) {
   EXPECT_TRUE(relays.driver->has_written_everything());
   EXPECT_FALSE(read_some(sink.first, got)) << "the sink has ended";
   EXPECT_TRUE(relays.driver->failure().ok());
+}
+
+// We send credit while we read, but a host that has ended reads nothing more.
+TEST(RelayTest, AHostThatReadsNoMoreLosesNothingThatItHasSent) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Ends down = pipe_ends();
+  Ends up = pipe_ends();
+  Ends sink = pipe_ends();
+  const std::string text = random_bytes(kRelayWindowBytes - kRelayPayloadBytesMax);
+  std::string frames;
+  for (std::size_t sent = 0; sent < text.size(); sent += kRelayPayloadBytesMax)
+    append_data(frames, 1, std::string_view(text).substr(sent, kRelayPayloadBytesMax));
+  for (const Descriptor& pipe : {std::ref(up.second), std::ref(sink.second)})
+    ASSERT_GE(::fcntl(pipe.get(), F_SETPIPE_SZ, 1 << 20), 1 << 20);
+  ASSERT_EQ(write_some(up.second, frames), "");
+  const auto driver = RelaysInTest::make(std::move(up.first), std::move(down.second),
+                                         one({.id = 1, .sink = std::move(sink.second)}));
+  down.first.reset();
+  up.second.reset();
+  std::string got;
+  const auto deadline = std::chrono::steady_clock::now() + kHangTime;
+  while (read_some(sink.first, got)) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "hangs";
+    driver->serve();
+  }
+  EXPECT_EQ(got.size(), text.size());
+  EXPECT_TRUE(got == text);
+  EXPECT_TRUE(driver->failure().ok());
 }
 
 TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {

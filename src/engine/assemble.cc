@@ -138,6 +138,14 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
   return start_stall_warnings(parts, options);
 }
 
+// The other ranks have already seen this rank join.
+void leave(Engine::Parts& parts, const std::string& reason) {
+  if (parts.epoch > 0) parts.context->watch_members(0, {});
+  if (parts.progress) parts.progress->stop(reason);
+  if (!parts.progress) parts.formation.doorbells->leave(reason);
+  parts.recorder->record_left(reason, LeaveCause::kOrderly, {}, parts.clock->now());
+}
+
 }  // namespace
 
 Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
@@ -209,14 +217,9 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
     engine = std::make_unique<Engine>(std::move(parts));
     return {};
   });
-  if (!started.ok()) {
-    if (parts->epoch > 0) parts->context->watch_members(0, {});
-    // The other ranks have already seen this rank join.
-    parts->formation.doorbells->leave(started.message());
-    parts->recorder->record_left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());
-    return started;
-  }
-  return engine;
+  if (started.ok()) return engine;
+  leave(*parts, started.message());
+  return started;
 }
 
 }  // namespace farandole

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/guarded.h"
+#include "engine/hosts_in_test.h"
 #include "engine/job_in_test.h"
 #include "engine/processes_in_test.h"
 
@@ -92,6 +94,56 @@ TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
     EXPECT_TRUE(leaves || is_leave_error(status, "enough")) << status.message();
   });
+}
+
+// A Store that does not answer until answer() is called.
+class SilentStore final : public Store {
+ public:
+  Status set(const std::string& /*key*/, Bytes /*value*/) override { return wait_for_answer(); }
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& /*keys*/,
+                                   const std::string& /*unless*/,
+                                   const WaitLimit& /*limit*/) override {
+    return wait_for_answer();
+  }
+  Result<std::int64_t> add(const std::string& /*key*/, std::int64_t /*delta*/) override {
+    return wait_for_answer();
+  }
+  Status remove_all(const std::vector<std::string>& /*keys*/) override { return wait_for_answer(); }
+  Result<TimePoint> clock() override { return wait_for_answer(); }
+
+  void wait_for_a_call() { asked_.wait(); }
+  void answer() {
+    *answers_.lock() = true;
+    answers_.notify_all();
+  }
+
+ private:
+  Status wait_for_answer() {
+    if (!was_asked_.exchange(true)) asked_.count_down();
+    answers_.lock().wait([](bool answers) { return answers; });
+    return Status::stop("the Store has failed");
+  }
+
+  std::latch asked_{1};
+  std::atomic<bool> was_asked_ = false;
+  Guarded<bool> answers_{false};
+};
+
+// The Store does not answer the thread that reports stalls, so that shutdown() waits for it.
+TEST(Ending, ARankThatLeavesTellsTheOthersBeforeItWaitsForItsThreads) {
+  const JobOnHosts job({0, 1});
+  const auto reports = std::make_shared<SilentStore>();  // shared with the engine of rank 1
+  std::jthread leaver([&] {
+    const auto engine = value_or_abort(job.join_and_report(job.options(1), reports));
+    reports->wait_for_a_call();
+    (void)engine->shutdown("enough");
+  });
+  const auto engine = value_or_abort(job.join(job.options(0)));
+  std::vector<float> values(2, 1.0F);
+  const auto handle = engine->submit(allreduce_of(values, "gradients"));
+  const Status status = finish(*engine, handle).status;
+  EXPECT_TRUE(is_leave_error(status, "enough")) << status.message();
+  reports->answer();
 }
 
 // Rank 2 leaves in the middle of a call of the world. Then the others reduce in the same memory, in

@@ -90,14 +90,11 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
     if (!gets_rank_from_launcher(options)) return create_with_known_rank(options);
-    for (;;) {
+    for (int tries = 1;; ++tries) {
       EngineOptions with_rank = options;
       FARANDOLE_TRY(take_elastic_rank(with_rank));
       auto engine = create_with_known_rank(with_rank);
-      if (engine.ok()) return engine;
-      // If a rank has ended meanwhile, or the launcher of node 0, the group is formed again.
-      if (engine.status().code() != StatusCode::kRebuildGroup && !has_lost_job_store(options))
-        return engine;
+      if (engine.ok() || !may_join_again(options, engine.status(), tries)) return engine;
     }
   });
 }
@@ -235,8 +232,8 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
     // Later deaths of other ranks must not change how this rank ends.
     parts_->watch->stop();
     if (parts_->epoch > 0) parts_->context->watch_members(0, {});
-    if (parts_->stall_warnings) parts_->stall_warnings->stop();
     parts_->progress->stop(reason);
+    if (parts_->stall_warnings) parts_->stall_warnings->stop();
     pass(parts_->failpoint, Failpoint::Place::kEngineStopped);
     parts_->recorder->record_left(reason, cause, traceback, parts_->clock->now());
     parts_->flight_memory.reservation.reset();  // the next engine of this process may write there

@@ -5,7 +5,6 @@
 #include "submission/submission_table.h"
 
 namespace farandole {
-
 namespace {
 
 std::string rank_with_pid(int rank, const std::vector<std::int64_t>& pids) {
@@ -27,12 +26,10 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   std::uint32_t first_ticket = ended.first_dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.first_dead_rank) {
-    const std::string ending = ended.death_reason.empty()
-                                   ? "has died"
-                                   : format_text("has died or is cut off ({})", ended.death_reason);
     failure = {
         Status::rebuild_group(format_text("{} {}; this job is over: shut down, and start it again",
-                                          rank_with_pid(*ended.first_dead_rank, pids), ending)),
+                                          rank_with_pid(*ended.first_dead_rank, pids),
+                                          ended.death.empty() ? "has died" : ended.death)),
         *ended.first_dead_rank};
   }
   for (const int rank : ranks) {
@@ -73,7 +70,10 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
   ended.first_dead_rank = doorbells_.closed_by();
-  if (ended.first_dead_rank) ended.leavers_before_death = doorbells_.leavers_before_closing();
+  if (ended.first_dead_rank) {
+    ended.leavers_before_death = doorbells_.leavers_before_closing();
+    ended.death = doorbells_.closing_reason();
+  }
   std::uint32_t leaves = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) {
     ended.leavers.push_back(doorbells_.leaver(rank));

@@ -20,7 +20,7 @@ struct Record;
 struct EndedRanks {
   std::optional<int> first_dead_rank;      // the rank that died first
   std::uint32_t leavers_before_death = 0;  // how many ranks had left before that death
-  std::string death_reason = {};           // empty if it is not known
+  std::string death = {};  // how it ended, for "rank 0 …"; empty if its process has ended
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 

@@ -38,7 +38,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_EQ(died->failed_rank, 3);
   EXPECT_EQ(died->status.message(),
             "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
-  ended.death_reason = "rank 0 has lost the connection to it: reset";
+  ended.death = "has died or is cut off (rank 0 has lost the connection to it: reset)";
   EXPECT_EQ(
       failure_of(ended, {0, 1}, 0, kPids)->status.message(),
       "rank 3 (pid 103) has died or is cut off (rank 0 has lost the connection to it: reset); "
@@ -87,11 +87,13 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   EXPECT_TRUE(watch_.has_changed());
   EXPECT_EQ(watch_.read().leavers[1]->reason, "enough");
   EXPECT_FALSE(watch_.has_changed());
-  doorbells_.close(2);
+  doorbells_.close(2, "has died of age");
+  Doorbells(memory_->data(), 1, kSize).close(0, "is second");
   EXPECT_TRUE(watch_.has_changed());
   const EndedRanks ended = watch_.read();
   EXPECT_EQ(ended.first_dead_rank, 2);
   EXPECT_EQ(ended.leavers_before_death, 1u);
+  EXPECT_EQ(ended.death, "has died of age");
   EXPECT_FALSE(watch_.has_changed());
 }
 

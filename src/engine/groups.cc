@@ -22,6 +22,7 @@ constexpr std::chrono::milliseconds kWaitSlice(100);
 // How long a rank waits at most for the key of a new group. Another rank has already set the key.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
+constexpr const char* kUnknownMessage = "sent an unknown message (a bug in Farandole)";
 
 Bytes encode_status(const Status& status) {
   ByteWriter writer;
@@ -36,10 +37,7 @@ Status decode_status(const Bytes& bytes, int rank) {
   const auto code = reader.get<StatusCode>();
   const std::string text = format_text("rank {}: {}", rank, reader.get_text());
   if (!reader.ok() || !reader.at_end())
-    return Status::stop(
-        format_text("rank {} sent a message that does not belong to a change of groups (a bug in "
-                    "Farandole)",
-                    rank));
+    return Status::stop(format_text("rank {} {}", rank, kUnknownMessage));
   if (code == StatusCode::kOk) return {};
   if (code != StatusCode::kFixCall) return Status::stop(text);
   return Status::fix_call(text);
@@ -255,10 +253,7 @@ Status Groups::check_same_request(const std::string& request) {
   const auto text_of = [&](int rank) {
     ByteReader reader(requests[static_cast<std::size_t>(rank)]);
     const std::string text = reader.get_text();
-    return reader.ok() ? text
-                       : std::string(
-                             "sent a message that does not belong to a change of "
-                             "groups (a bug in Farandole)");
+    return reader.ok() ? text : std::string(kUnknownMessage);
   };
   for (int other = 1; other < size(); ++other)
     if (text_of(other) != text_of(0))
@@ -298,6 +293,10 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   std::vector<Bytes> parts;
   const std::byte* next = outcome.received.get();
   for (const std::int64_t bytes : outcome.received_rows) {
+    if (bytes == 0)
+      return Status::fix_call(
+          format_text("rank {} waits in join(): add and remove groups when all ranks have joined",
+                      parts.size()));
     parts.emplace_back(next, next + bytes);
     next += bytes;
   }

@@ -153,6 +153,19 @@ TEST(Groups, DifferentRequestsAreRejectedOnAllRanks) {
   });
 }
 
+TEST(Groups, AreNotChangedWhileARankHasJoined) {
+  run_job(2, {}, [](Engine& engine) {
+    Submission join;
+    join.operation = Operation::kJoin;
+    if (engine.topology().rank == 0)
+      EXPECT_EQ(error_of(engine.add_group({0})),
+                Status::fix_call("rank 1 waits in join(): add and remove groups when all ranks "
+                                 "have joined"));
+    ASSERT_EQ(finish(engine, engine.submit(join)).status, Status());
+    EXPECT_EQ(error_of(engine.add_group({0})), Status());
+  });
+}
+
 TEST(Groups, InvalidRequestsAreRejected) {
   run_job(2, {}, [](Engine& engine) {
     EXPECT_EQ(error_of(engine.add_group({1, 0})),

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -50,15 +51,26 @@ class JobOnHosts {
     return options;
   }
   Result<std::unique_ptr<Engine>> join(const EngineOptions& options) const {
-    return assemble(options, stores_of(options),
-                    std::make_unique<HostNetwork>(
-                        context_, HostNetwork::Options{.job = 7, .interfaces = {.use = {"lo"}}}));
+    return assemble(options, stores_of(options), network());
+  }
+  // Another launcher has started the job, and the engine of this rank reports stalls in the Store.
+  Result<std::unique_ptr<Engine>> join_and_report(EngineOptions options,
+                                                  std::shared_ptr<Store> reports) const {
+    options.rendezvous_id = "id";
+    options.stall_warning = std::chrono::seconds(1);
+    Stores stores = stores_of(options);
+    stores.reports = std::move(reports);
+    return assemble(options, std::move(stores), network());
   }
   Result<std::unique_ptr<Engine>> join_without_secret(const EngineOptions& options) const {
     return assemble(options, stores_of(options), nullptr);
   }
 
  private:
+  std::unique_ptr<HostNetwork> network() const {
+    return std::make_unique<HostNetwork>(
+        context_, HostNetwork::Options{.job = 7, .interfaces = {.use = {"lo"}}});
+  }
   Stores stores_of(const EngineOptions& options) const {
     const int host = hosts_[static_cast<std::size_t>(options.topology.rank)];
     return {job_store_, local_stores_[static_cast<std::size_t>(host)]};

@@ -88,6 +88,30 @@ TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
   }
 }
 
+// Rank 0 leaves in the middle of a call that the last rank has not made yet. All others are told
+// that it has left, and why, and not that it has died. The tensor is large, because a small one
+// would arrive together with the note.
+TEST_P(EngineOnHosts, ALeaveInTheMiddleOfACallSaysWhy) {
+  const int size = static_cast<int>(GetParam().size());
+  std::latch left(1);
+  run_job(GetParam(), {}, [&](Engine& engine) {
+    std::vector<float> values(300'000, 1.0F);
+    ASSERT_EQ(allreduce(engine, values), Status());
+    const int rank = engine.topology().rank;
+    if (rank == 0) {
+      const auto handle = engine.submit(allreduce_of(values, "x"));
+      EXPECT_EQ(engine.shutdown("raised ValueError"), Status());
+      left.count_down();
+      return;
+    }
+    if (rank == size - 1) left.wait();
+    const Status status = finish(engine, engine.submit(allreduce_of(values, "x"))).status;
+    EXPECT_THAT(status.message(), testing::HasSubstr("rank 0 (pid"));
+    EXPECT_THAT(status.message(), testing::HasSubstr(") has left the job"));
+    EXPECT_THAT(status.message(), testing::HasSubstr("(raised ValueError)"));
+  });
+}
+
 // Some groups have members on one host only, and go on when another group has ended.
 TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
   run_job(HostOfRank{0, 0, 1, 1}, {{0, 1}, {1, 2}}, [&](Engine& engine) {
@@ -234,6 +258,32 @@ TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
     const Status status = finish(engine, handle).status;
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
     EXPECT_THAT(status.message(), testing::HasSubstr("has left the job"));
+  });
+}
+
+// Rank 0 receives these messages only after other calls, whose frames come behind the messages on
+// the same connection.
+TEST_P(EngineOnHosts, ManyMessagesDoNotHoldUpOtherCalls) {
+  run_job(GetParam(), {}, [&](Engine& engine) {
+    const int rank = engine.topology().rank;
+    const int last = engine.topology().size - 1;
+    std::vector<std::vector<float>> memory(300, std::vector<float>(3, static_cast<float>(rank)));
+    std::vector<Handle> handles;
+    const auto submit_all = [&](Operation operation, int peer) {
+      for (auto& one : memory) {
+        Submission submission = message(operation, peer, one);
+        submission.name += " number " + std::to_string(handles.size());
+        handles.push_back(engine.submit(submission).value());
+      }
+    };
+    if (rank == last) submit_all(Operation::kSend, 0);
+    for (int count = 0; count < 10; ++count) ASSERT_EQ(barrier(engine), Status());
+    if (rank == 0) submit_all(Operation::kReceive, last);
+    for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
+    if (rank == 0) {
+      EXPECT_THAT(memory, testing::Each(testing::Each(static_cast<float>(last))));
+    }
+    ASSERT_EQ(barrier(engine), Status());
   });
 }
 

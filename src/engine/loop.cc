@@ -10,8 +10,7 @@ namespace {
 
 // How often a waiting rank checks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheckInterval(250);
-// After how many rounds with progress the driving thread reads the clock. To read the clock after
-// each round would cost as much as the round itself.
+// The driving thread reads the clock after so many rounds: to read it costs as much as a round.
 constexpr int kRoundsPerClockRead = 16;
 
 }  // namespace
@@ -107,8 +106,10 @@ bool Loop::advance() {
 
 bool Loop::advance_all() {
   bool progress = accept_submissions();
-  if (state_.has_knock && state_.has_knock.exchange(false)) memberships_.begin_serving();
+  const bool has_traffic = state_.has_traffic && state_.has_traffic.exchange(false);
+  if (has_traffic) memberships_.begin_serving();
   progress |= memberships_.advance(finished_);
+  if (has_traffic) memberships_.arm();
   if (stall_limit_.count() > 0) give_up_if_stalled();
   const bool unsent = memberships_.has_unsent();
   if (unsent != state_.has_unsent) state_.has_unsent = unsent;  // a load is cheaper than a store

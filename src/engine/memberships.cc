@@ -14,10 +14,6 @@ namespace {
 
 // How long a rank that ends its groups waits for the next progress of a step that all have entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
-// The reason for the end of the epoch if a rank gives up a step that all members on its host have
-// entered.
-constexpr const char* kGivesUpStep =
-    "it gave up a step that ranks on other hosts may have completed";
 // The longest time for which a rank that leaves waits until the other hosts have received all that
 // it has sent.
 constexpr std::chrono::seconds kFlushTimeout(5);
@@ -77,8 +73,9 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
     if (only_messages)
       mailbox_.end_peer(rank, error_of_unreachable(rank, text, pids_), finished);
     else
-      close_epoch(
-          rank, format_text("rank {} has lost the connection to it: {}", doorbells_.rank(), text));
+      close_epoch(rank,
+                  format_text("has died or is cut off (rank {} has lost the connection to it: {})",
+                              doorbells_.rank(), text));
     progress = true;
   }
   return progress;
@@ -86,7 +83,7 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
 
 bool Memberships::check_rank_exists(int rank, int sender) {
   const bool exists = rank >= 0 && rank < doorbells_.size();
-  if (!exists) close_epoch(sender, format_text("it reports rank {}, which does not exist", rank));
+  if (!exists) close_epoch(sender, format_text("has reported rank {}, which does not exist", rank));
   return exists;
 }
 
@@ -100,12 +97,16 @@ void Memberships::take_group_end(int sender, GroupEnd end) {
     early_ends_.push_back(std::move(end));
 }
 
-void Memberships::close_epoch(int dead_rank, const std::string& reason) {
-  if (!doorbells_.closed_by()) {
-    death_reason_ = reason;
-    doorbells_.close(dead_rank);
-  }
+// `ending` says how the rank has ended; see EndedRanks.
+void Memberships::close_epoch(int dead_rank, std::string_view ending) {
+  if (!doorbells_.closed_by()) doorbells_.close(dead_rank, ending);
   pass_on_death();
+}
+
+// Ends the epoch because a rank has left, so that this rank gives up a step that all members on its
+// host have entered. Ranks on other hosts may have completed it.
+void Memberships::give_up_step(int left_rank, std::string_view reason) {
+  close_epoch(left_rank, format_text("has left the job in the middle of a call ({})", reason));
 }
 
 // Every rank that learns of a death tells the ranks to which it has channels. It does so before it
@@ -114,8 +115,8 @@ void Memberships::close_epoch(int dead_rank, const std::string& reason) {
 void Memberships::pass_on_death() {
   const auto dead_rank = doorbells_.closed_by();
   if (channels_ == nullptr || !dead_rank || std::exchange(death_passed_on_, true)) return;
-  channels_->for_each(
-      [&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, death_reason_}); });
+  const std::string ending = doorbells_.closing_reason();
+  channels_->for_each([&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, ending}); });
 }
 
 // Members and mailbox come first, because other hosts wait for what they send. If something has
@@ -189,8 +190,7 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
 // before that; the next advance() finds a death that happens meanwhile. If a step needs data that
 // is still on its way from another host, its group ends later.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
-  EndedRanks ended = failure_watch_.read();
-  ended.death_reason = death_reason_;
+  const EndedRanks ended = failure_watch_.read();
   pass_on_death();
   if (given_up_) end_all(*given_up_, finished);
   std::vector<std::pair<GroupMember*, Ending>> endings;
@@ -211,7 +211,8 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     const bool gives_up_step = end(*member, ending.failure.status, finished);
     if (ended.first_dead_rank) continue;
     // If another host has ended the group without entering the step, no host can complete the step.
-    if (gives_up_step && !ending.from_elsewhere) close_epoch(doorbells_.rank(), kGivesUpStep);
+    if (gives_up_step && !ending.from_elsewhere)
+      give_up_step(ending.failure.failed_rank, ending.reason);
     // Also pass on an end that has arrived from another host, so that all hosts blame the same rank
     // even if this rank leaves next.
     member->send_group_end(ending.failure.failed_rank, ending.reason);
@@ -230,8 +231,8 @@ void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Recor
 void Memberships::give_up(const GiveUpReason& why, std::vector<Record*>& finished) {
   if (given_up_) return;
   finish_running_steps(finished);
-  end_all(why.status, finished);
-  given_up_ = why.status;
+  end_all(why, finished);
+  given_up_ = why;
   for (auto& member : members_) member->send_group_end(doorbells_.rank(), why.reason);
   leave(why.reason);
 }
@@ -241,7 +242,8 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
   finish_running_steps(finished);
   const Status status = Status::rebuild_group("this rank has called shutdown()");
   for (auto& member : members_) {
-    if (member->end(status, finished)) close_epoch(doorbells_.rank(), kGivesUpStep);
+    if (member->end(status, finished))
+      give_up_step(doorbells_.rank(), reason.value_or("its engine has ended"));
   }
   mailbox_.end(status, finished);
   if (reason) {
@@ -252,11 +254,10 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
   if (channels_ != nullptr) channels_->stop(reason ? Duration(kFlushTimeout) : Duration());
 }
 
-void Memberships::end_all(const Status& status, std::vector<Record*>& finished) {
-  for (auto& member : members_) {
-    if (end(*member, status, finished)) close_epoch(doorbells_.rank(), kGivesUpStep);
-  }
-  mailbox_.end(status, finished);
+void Memberships::end_all(const GiveUpReason& why, std::vector<Record*>& finished) {
+  for (auto& member : members_)
+    if (end(*member, why.status, finished)) give_up_step(doorbells_.rank(), why.reason);
+  mailbox_.end(why.status, finished);
 }
 
 bool Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {

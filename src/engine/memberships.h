@@ -63,10 +63,9 @@ class Memberships {
   void arm() {
     if (channels_ != nullptr) channels_->arm();
   }
-  // Call Channels::serve() and Channels::begin_serving(). serve() does nothing if this rank has no
-  // channels.
-  void serve(std::function<void()> on_knock) {
-    if (channels_ != nullptr) channels_->serve(std::move(on_knock));
+  // See Channels. serve() does nothing if this rank has no channels.
+  void serve(std::function<void()> on_traffic) {
+    if (channels_ != nullptr) channels_->serve(std::move(on_traffic));
   }
   void begin_serving() { channels_->begin_serving(); }
   // Whether messages waited for room after the last advance(), or a connection was being made, even
@@ -100,7 +99,8 @@ class Memberships {
   bool advance_channels(std::vector<Record*>& finished);
   void take_group_end(int sender, GroupEnd end);
   bool may_have_new_endings();
-  void close_epoch(int dead_rank, const std::string& reason);
+  void close_epoch(int dead_rank, std::string_view ending);
+  void give_up_step(int left_rank, std::string_view reason);
   void pass_on_death();
   bool check_rank_exists(int rank, int sender);
   std::optional<Ending> ending_of(const GroupMember& member, const EndedRanks& ended) const;
@@ -108,7 +108,7 @@ class Memberships {
   void end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished);
   bool advance_all(std::vector<Record*>& finished);
   bool advance_members(std::vector<Record*>& finished);
-  void end_all(const Status& status, std::vector<Record*>& finished);
+  void end_all(const GiveUpReason& why, std::vector<Record*>& finished);
   // Calls GroupMember::end().
   bool end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
@@ -131,13 +131,12 @@ class Memberships {
       false;  // a member of a new group may have died before the group was added
   bool has_unsent_ = false;
   bool has_left_ = false;
-  std::optional<Status> given_up_;  // the error with which this rank has given up
+  std::optional<GiveUpReason> given_up_;
   // Groups that end only after their current step, because all hosts have entered that step.
   std::set<GroupId> ending_groups_;
   // The received ends of groups that this rank has not added yet. The id of a group is never used
   // again.
   std::vector<GroupEnd> early_ends_;
-  std::string death_reason_;  // of the rank whose death has ended the epoch, if it is known
   bool death_passed_on_ = false;
   EndedGroups ended_;
 };

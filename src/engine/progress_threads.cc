@@ -36,7 +36,7 @@ ProgressThreads::~ProgressThreads() { stop(); }
 
 Status ProgressThreads::start() {
   memberships_.serve([this] {
-    state_.has_knock = true;
+    state_.has_traffic = true;
     auto to_wake = ProgressLock::Wake::kNoThread;
     {
       auto state = state_.guarded.lock();

@@ -23,7 +23,7 @@ struct SharedState {
   };
 
   bool has_work(const Contents& contents) const {
-    return contents.submissions.in_flight() > 0 || has_unsent || has_knock;
+    return contents.submissions.in_flight() > 0 || has_unsent || has_traffic;
   }
   void wake(ProgressLock::Wake whom) {
     if (whom == ProgressLock::Wake::kCallers) guarded.notify_all();
@@ -37,7 +37,7 @@ struct SharedState {
   std::atomic<bool> has_arrivals = false;  // there are submissions that the holder has not taken
   std::atomic<bool> must_release = false;  // the holder must release the lock
   std::atomic<bool> has_unsent = false;    // see Memberships::has_unsent()
-  std::atomic<bool> has_knock = false;     // another process wants to connect to this rank
+  std::atomic<bool> has_traffic = false;   // see Channels::serve()
 };
 
 }  // namespace farandole

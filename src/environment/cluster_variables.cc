@@ -22,7 +22,7 @@ struct ClusterVariable {
   std::string_view scheduler;
 };
 constexpr std::array<ClusterVariable, 2> kClusterVariables{
-    {{"CLUSTER_SPEC", "Vertex AI"}, {"TF_CONFIG", "a job with TF_CONFIG"}}};
+    {{"CLUSTER_SPEC", "Vertex AI"}, {"TF_CONFIG", kTfConfig}}};
 
 Status wrong_value(std::string_view variable, std::string_view text, std::string_view expected) {
   return Status::fix_call(format_text("{} is \"{}\", but it must have {}; correct it or unset it",

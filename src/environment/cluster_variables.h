@@ -11,6 +11,9 @@
 
 namespace farandole {
 
+// The scheduler of a task that TF_CONFIG describes. It is not known what has set this variable.
+inline constexpr std::string_view kTfConfig = "TF_CONFIG";
+
 struct ClusterTask {
   std::string_view scheduler;  // "SageMaker"
   int node = 0;                // the number of this process

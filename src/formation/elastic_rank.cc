@@ -1,6 +1,8 @@
 #include "formation/elastic_rank.h"
 
+#include <bit>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -70,9 +72,14 @@ Status take_elastic_rank(EngineOptions& options) {
   }
 }
 
-bool has_lost_job_store(const EngineOptions& options) {
+bool may_join_again(const EngineOptions& options, const Status& failure, int tries) {
   const auto store = options.context->kept_store();
-  return store != nullptr && is_lost_store_of_other_host(options, *store);
+  const bool has_lost_store = store != nullptr && is_lost_store_of_other_host(options, *store);
+  if (failure.code() != StatusCode::kRebuildGroup && !has_lost_store) return false;
+  if (tries > 1 && std::has_single_bit(static_cast<unsigned>(tries)))
+    std::fprintf(stderr, "farandole: worker %d could not join the group %d times in a row: %s\n",
+                 options.elastic_worker, tries, failure.message().c_str());
+  return true;
 }
 
 }  // namespace farandole

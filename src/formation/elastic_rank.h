@@ -12,8 +12,10 @@ bool gets_rank_from_launcher(const EngineOptions& options);
 // Asks the launcher for a rank in the next epoch, and sets the topology and the rendezvous id
 // of this epoch. Blocks until the epoch is formed. Errors: kRetry (interrupted), kStop.
 Status take_elastic_rank(EngineOptions& options);
-// Whether the connection to the Store of the job, which is on another host, has ended. Call it
-// after take_elastic_rank().
-bool has_lost_job_store(const EngineOptions& options);
+// After take_elastic_rank(), the worker could not join the epoch. Returns whether to begin again:
+// because another rank has ended or cannot be reached, or because the connection to the Store of
+// the job, which is on another host, has ended. `tries` counts the failures in a row. When it is 2,
+// 4, 8 and so on, writes the failure to the standard error, because it may come again and again.
+bool may_join_again(const EngineOptions& options, const Status& failure, int tries);
 
 }  // namespace farandole

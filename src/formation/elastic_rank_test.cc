@@ -92,5 +92,20 @@ TEST(ElasticRank, TheWaitForItEndsIfTheJobMustEnd) {
             0);
 }
 
+TEST(ElasticRank, FailuresThatMayComeAgainAreShown) {
+  EngineOptions options;
+  options.context = make_process_context();
+  options.elastic_worker = 3;
+  const Status failure = Status::rebuild_group("rank 0 cannot connect to rank 2");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(may_join_again(options, Status::stop("there is no memory"), 1));
+  for (int tries = 1; tries <= 7; ++tries) EXPECT_TRUE(may_join_again(options, failure, tries));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "farandole: worker 3 could not join the group 2 times in a row: rank 0 cannot connect "
+            "to rank 2\n"
+            "farandole: worker 3 could not join the group 4 times in a row: rank 0 cannot connect "
+            "to rank 2\n");
+}
+
 }  // namespace
 }  // namespace farandole

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "device/cpu/adasum.h"
 
 // The payload of a note has a byte for each member of the host, which says whether the member
@@ -118,7 +119,10 @@ void GatheredReduction::reduce_notes() {
 
 std::int64_t GatheredReduction::start_windows() {
   const std::int64_t members = hosts().group_members();
-  piece_bytes_ = copies_.chunk_bytes() / largest_part(hosts()) / kPieceAlignment * kPieceAlignment;
+  const std::int64_t most = copies_.chunk_bytes() / largest_part(hosts());
+  const std::int64_t alignment = most < kPieceAlignment ? sizeof(std::int64_t) : kPieceAlignment;
+  piece_bytes_ = most / alignment * alignment;
+  CHECK(piece_bytes_ > 0, "a window has room for an element of each member of a host");
   pieces_ = rounds_for(bytes(), piece_bytes_);
   HostCopies::Streams streams = {.windows = pieces_ * (is_adasum() ? 2 : 1)};
   streams.outgoing.push_back(stream_of(hosts().host));

@@ -124,14 +124,8 @@ void HierarchicalAdasum::fetch(std::int64_t window) {
 void HierarchicalAdasum::compute_weights(std::int64_t window) {
   auto& sums = scratch_->dot_products;
   std::ranges::fill(sums, 0);
-  for (int lane = 0; lane < hosts().lanes(); ++lane) {
-    const std::byte* const from = notes_.entry_barrier().staging(lane) + received_offset(window);
-    for (std::size_t index = 0; index < sums.size(); ++index) {
-      double product = 0;
-      std::memcpy(&product, from + index * sizeof(product), sizeof(product));
-      sums[index] += product;
-    }
-  }
+  for (int lane = 0; lane < hosts().lanes(); ++lane)
+    add_partial_dot_products(sums, notes_.entry_barrier().staging(lane) + received_offset(window));
   compute_adasum_weights(sums, tensor_.reduction.prescale * tensor_.reduction.postscale,
                          scratch_->weights);
   has_weights_ = true;

@@ -112,16 +112,13 @@ std::byte* HostsReduction::result_at(int host, std::int64_t window, const Block&
 
 void HostsReduction::begin(std::int64_t window) {
   if (!lane_.exist()) return;
-  const int our_host = hosts().host;
-  if (notes_.present(our_host) > 0) contribute(window);
-  for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != our_host && notes_.present(host) > 0)
-      lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
-  contributed(window) = complete(window) = lane_.mark();
+  if (window == 0) {
+    receive(0);
+    receive(1);
+  }
+  if (notes_.present(hosts().host) > 0) contribute(window);
+  complete(window).sent = lane_.mark().sent;
   begun_ = window + 1;
-  if (!options_.is_allreduce) return;
-  if (window > 0) receive_results(window - 1);
-  if (begun_ == window_count_) receive_results(window);
 }
 
 // Sends our slice of each other host's part to that host: the sum over the members of our host, or
@@ -141,14 +138,24 @@ void HostsReduction::contribute(std::int64_t window) {
   }
 }
 
-void HostsReduction::receive_results(std::int64_t window) {
+// Begins to receive the host sums of a window and, in an allreduce, the results of the window
+// before. Their memory is free when the host sums of window − 2 are reduced. This is long before
+// begin(window), so that what arrives early need not be copied.
+void HostsReduction::receive(std::int64_t window) {
+  if (window > window_count_) return;
+  const int our_host = hosts().host;
+  for (int host = 0; host < hosts().hosts(); ++host)
+    if (host != our_host && notes_.present(host) > 0)
+      lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
+  contributed(window).received = lane_.mark().received;
+  if (!options_.is_allreduce || window == 0) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
-    if (host == hosts().host) continue;
-    part(host).visit(slice(host, window), [&](const Block& block, StreamRange piece) {
-      lane_.receive(host, result_at(host, window, block, piece), piece.bytes());
+    if (host == our_host) continue;
+    part(host).visit(slice(host, window - 1), [&](const Block& block, StreamRange piece) {
+      lane_.receive(host, result_at(host, window - 1, block, piece), piece.bytes());
     });
   }
-  complete(window).received = lane_.mark().received;
+  complete(window - 1).received = lane_.mark().received;
 }
 
 // In the streams of an allreduce, the results of a window come after the host sums of the next
@@ -178,6 +185,7 @@ void HostsReduction::combine(std::int64_t window) {
       if (host != our_host) lane_.send(host, to, piece.bytes());
   });
   if (options_.is_allreduce) complete(window).sent = lane_.mark().sent;
+  receive(window + 2);
 }
 
 bool HostsReduction::is_complete(std::int64_t window) {

@@ -127,7 +127,7 @@ class HostsReduction final : public StepBetweenHosts {
 
   void reduce_notes() const;
   void contribute(std::int64_t window);
-  void receive_results(std::int64_t window);
+  void receive(std::int64_t window);
   void combine(std::int64_t window);
 
   HostNotes notes_;

@@ -9,7 +9,7 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
       half_bytes_(half_bytes_after(begin_)),
       lanes_(notes.parts().lanes()),
       chunks_(chunks),
-      chunk_bytes_(chunk_bytes_for(half_bytes_, lanes_, chunks, slices)),
+      chunk_bytes_(chunk_bytes_for(half_bytes_, notes.parts(), chunks, slices)),
       slice_bytes_(round_up(rounds_for(chunk_bytes_, lanes_), kPieceAlignment)) {
   CHECK(chunk_bytes_ > 0, "supports() must be ok");
   CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
@@ -17,11 +17,17 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
 
 // A slice has at most chunk / lanes + kPieceAlignment bytes. The result is not positive if the
 // chunks and slices do not fit.
-std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
+std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, const HostParts& hosts,
                                            std::int64_t chunks, std::int64_t slices) {
+  const std::int64_t lanes = hosts.lanes();
+  const std::int64_t most =
+      lanes == 1 || slices == 0
+          ? kChunkBytesMax
+          : std::min(kChunkBytesMax,
+                     lanes * std::max(kLaneBytesMax / (hosts.hosts() - 1), kSliceBytesMin));
   const std::int64_t room = half_bytes - slices * kPieceAlignment;
   const std::int64_t fitting = room * lanes / (chunks * lanes + slices);
-  return std::min(kChunkBytesMax, fitting) / kPieceAlignment * kPieceAlignment;
+  return std::min(most, fitting) / kPieceAlignment * kPieceAlignment;
 }
 
 LaneStreams::LaneStreams(const HostParts& parts) : lane_(parts.lane) {

@@ -85,6 +85,13 @@ class WindowLayout {
  public:
   // The largest number of bytes that a stream has in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
+  // How many bytes each of several lanes sends to all other hosts, at most, in a window and phase.
+  // With more, the bursts of three or more hosts meet at one host, and the others wait for it.
+  // docs/performance.md has the measurement.
+  static constexpr std::int64_t kLaneBytesMax = 128 * 1024;
+  // With many hosts, a lane may nevertheless send this much to each: the largest TLS record. Each
+  // message costs time, also if it is small.
+  static constexpr std::int64_t kSliceBytesMin = 16 * 1024;
 
   WindowLayout(const HostNotes& notes, int chunks, int slices);
 
@@ -115,14 +122,14 @@ class WindowLayout {
 
   // Whether that many chunks and slices fit after notes of that size.
   static bool fits(std::int64_t notes_bytes, const HostParts& hosts, int chunks, int slices) {
-    return chunk_bytes_for(half_bytes_after(notes_bytes), hosts.lanes(), chunks, slices) > 0;
+    return chunk_bytes_for(half_bytes_after(notes_bytes), hosts, chunks, slices) > 0;
   }
 
  private:
   static std::int64_t half_bytes_after(std::int64_t notes_bytes) {
     return (static_cast<std::int64_t>(kStagingBytesPerSlot) - notes_bytes) / 2;
   }
-  static std::int64_t chunk_bytes_for(std::int64_t half_bytes, std::int64_t lanes,
+  static std::int64_t chunk_bytes_for(std::int64_t half_bytes, const HostParts& hosts,
                                       std::int64_t chunks, std::int64_t slices);
 
   std::int64_t begin_;

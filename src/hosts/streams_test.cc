@@ -61,6 +61,14 @@ class Layouts : public ::testing::TestWithParam<int> {
   GroupInTest group_{1};
 };
 
+TEST_P(Layouts, several_lanes_send_no_large_bursts) {
+  const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
+  const WindowLayout layout(notes, 3, 6);
+  const std::int64_t burst = 2 * layout.chunk_bytes() / GetParam();
+  EXPECT_GT(burst, WindowLayout::kLaneBytesMax / 4);
+  if (GetParam() > 1) EXPECT_LE(burst, WindowLayout::kLaneBytesMax);
+}
+
 TEST_P(Layouts, slices_divide_every_chunk) {
   const HostNotes notes(group_.group(0), step_identity(1), {.payloads = {100, 200, 300}});
   const WindowLayout layout(notes, 3, 6);
@@ -88,6 +96,17 @@ TEST_P(Layouts, windows_lie_after_the_notes_in_two_halves) {
   EXPECT_EQ(layout.slice_offset(0, 0), layout.chunk_offset(0, 3));
   EXPECT_LE(layout.slice_offset(0, 6), layout.chunk_offset(1, 0));
   EXPECT_LE(layout.slice_offset(1, 6), static_cast<std::int64_t>(kStagingBytesPerSlot));
+}
+
+// A chunk has a slice for each lane. GatheredReduction divides a chunk among the members of a host.
+TEST(WindowLayout, many_hosts_do_not_make_the_slices_tiny) {
+  HostParts parts;
+  parts.members.assign(66, std::vector<int>(2));
+  GroupInTest group{1};
+  group.group(0).parts = parts;
+  const HostNotes notes(group.group(0), step_identity(1),
+                        {.payloads = std::vector<std::int64_t>(66, 64)});
+  EXPECT_GT(WindowLayout(notes, 1, 66).chunk_bytes(), WindowLayout::kSliceBytesMin);
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, Layouts, ::testing::Values(1, 2, 3, 8));

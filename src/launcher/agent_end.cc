@@ -31,6 +31,7 @@ void Agent::output_closed() {
 void Agent::wait_for_leftovers(TimePoint deadline) {
   while (has_descendants() && now() < deadline && requests_.may_wait()) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
+    if (nodes_) serve_nodes();
     reap_orphans();
   }
 }
@@ -79,6 +80,8 @@ int Agent::finish(int exit_code) {
   collect_timelines();
   output_.close();
   driver_.job_ends(layout_.node, exit_code);
+  // The other launchers may have ended. Their connections would wake us all the time.
+  if (nodes_) poller_.remove(nodes_->link().descriptor());
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();

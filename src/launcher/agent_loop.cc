@@ -370,13 +370,20 @@ void Agent::worker_ended(int local_rank) {
   perform(supervision_->worker_ended(local_rank, std::move(end), matters));
 }
 
+// A worker that has ended may have had the same pid.
+std::optional<int> Agent::living_worker(pid_t pid) const {
+  for (int local_rank = 0; supervision_ && local_rank < workers_.count(); ++local_rank)
+    if (workers_.pid(local_rank) == pid && supervision_->is_alive(local_rank)) return local_rank;
+  return std::nullopt;
+}
+
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
 void Agent::handle_stops() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
-    const auto worker = workers_.find(info.si_pid);
-    if (!worker || !supervision_) continue;
+    const auto worker = living_worker(info.si_pid);
+    if (!worker) continue;
     const int rank = *worker;
     if (info.si_code == CLD_CONTINUED) {
       sheet_->worker_continued(rank);
@@ -402,8 +409,7 @@ void Agent::reap_orphans() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    if (const auto worker = workers_.find(info.si_pid); worker && supervision_->is_alive(*worker))
-      return;
+    if (living_worker(info.si_pid)) return;
     ::waitpid(info.si_pid, nullptr, 0);
   }
 }
@@ -418,7 +424,7 @@ void Agent::perform(const Actions& actions) {
 }
 
 void Agent::forward(int signal) {
-  if (job_is_over_) return;
+  if (job_is_over_ || !supervision_) return;  // the workers may not have started yet
   for (int rank = 0; rank < workers_.count(); ++rank)
     if (supervision_->is_alive(rank)) workers_.signal(rank, signal);
 }

@@ -101,6 +101,7 @@ class Agent {
   void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
   void advance_elastic_job();
   void output_closed();
+  std::optional<int> living_worker(pid_t pid) const;
   void handle_stops();
   void reap_traced();
   void reap_orphans();

@@ -105,7 +105,7 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& drive
     if (ready[0].revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal != SIGCHLD) ::kill(agent, signal);
-      if (signal == SIGTSTP) ::raise(SIGSTOP);
+      if (signal == SIGTSTP) stop_after_ctrl_z();
     }
     if (const auto end = reap(agent)) return *end;
   }

@@ -93,8 +93,11 @@ TEST(ForegroundProcess, UsuallyOutlivesItsParent) {
 }
 
 TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
-  LauncherInTest foreground_process(
-      foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));
+  const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' USR1"));
+  LauncherInTest foreground_process([&options] {
+    ::setpgid(0, 0);  // as a shell with job control starts it
+    return run_job(options);
+  });
   foreground_process.read_until("is ready");
   foreground_process.send(SIGTSTP);
   int status = 0;
@@ -102,6 +105,18 @@ TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
   ASSERT_TRUE(WIFSTOPPED(status));
   foreground_process.send(SIGCONT);
   foreground_process.send(SIGUSR1);
+  EXPECT_EQ(foreground_process.end(), 5);
+}
+
+// In a session of its own, as under `ssh -t` or `docker exec`.
+TEST(ForegroundProcess, GoesOnAfterControlZIfNoShellCouldContinueIt) {
+  const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' CONT"));
+  LauncherInTest foreground_process([&options] {
+    ::setsid();
+    return run_job(options);
+  });
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGTSTP);
   EXPECT_EQ(foreground_process.end(), 5);
 }
 

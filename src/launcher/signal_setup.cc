@@ -1,6 +1,7 @@
 #include "launcher/signal_setup.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 namespace farandole {
 
@@ -25,6 +26,17 @@ void block_signals(const sigset_t& handled) {
   sigaddset(&blocked, SIGTTOU);
   sigaddset(&blocked, SIGXFSZ);
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+}
+
+void stop_after_ctrl_z() {
+  sigset_t stop;
+  sigset_t original;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop, &original);  // the process is stopped here
+  ::sigprocmask(SIG_SETMASK, &original, nullptr);
+  ::kill(::getpid(), SIGCONT);
 }
 
 OriginalState save_and_adjust_state() {

@@ -18,6 +18,11 @@ sigset_t handled_signals();
 // or when we create shared memory under `ulimit -f` (SIGXFSZ).
 void block_signals(const sigset_t& handled);
 
+// Stops this process as SIGTSTP does by default, until a SIGCONT. SIGTSTP must be blocked. If no
+// shell could continue the process (its process group is orphaned), the kernel does not stop it. In
+// both cases this process then gets a SIGCONT, which continues the workers.
+void stop_after_ctrl_z();
+
 // Raises the limit of open files for a job of many workers. Returns the original state.
 OriginalState save_and_adjust_state();
 

@@ -21,12 +21,6 @@ std::vector<pid_t> WorkerTable::pids() const {
   return pids;
 }
 
-std::optional<int> WorkerTable::find(pid_t pid) const {
-  for (int local_rank = 0; local_rank < count(); ++local_rank)
-    if (this->pid(local_rank) == pid) return local_rank;
-  return std::nullopt;
-}
-
 FlightReport WorkerTable::report(int local_rank) const {
   const Worker& worker = at(local_rank);
   return worker.record ? read_flight_record(worker.record->data()) : FlightReport();

@@ -29,7 +29,6 @@ class WorkerTable {
   pid_t pid(int local_rank) const { return at(local_rank).process.pid; }
   int pidfd(int local_rank) const { return at(local_rank).process.pidfd.get(); }
   std::vector<pid_t> pids() const;  // 0: it has not started
-  std::optional<int> find(pid_t pid) const;
   FlightReport report(int local_rank) const;
   // Sends the signal to the process group of a worker that has started.
   void signal(int local_rank, int number) const;

@@ -104,7 +104,6 @@ std::optional<Bytes> Mailbox::Peer::try_receive() {
 void Mailbox::open(Peer& peer) {
   if (peer.out || peer.channel != nullptr) return;
   peer.channel = &channels_->for_messages(peer.rank, clock_.now());
-  opened_.push_back(peer.rank);
 }
 
 bool Mailbox::Posted::matches(const Offer& offer, int source) const {
@@ -241,9 +240,16 @@ bool Mailbox::advance(std::vector<Record*>& finished) {
   return progressed;
 }
 
+// Also reads what comes from a rank with which no call has begun here. Otherwise its envelopes
+// would fill the channel and hold up the frames of groups behind them.
 bool Mailbox::receive_envelopes(std::vector<Record*>& finished) {
   bool progressed = false;
-  for (const int rank : opened_) progressed |= receive_from(peer(rank), finished) > 0;
+  const auto receive_over = [&](int rank, const PeerChannel& channel) {
+    if (!channel.has_envelope()) return;
+    open(peer(rank));
+    progressed |= receive_from(peer(rank), finished) > 0;
+  };
+  if (channels_ != nullptr) channels_->for_each(receive_over);
   const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
   if (sent == count_at_last_read_) return progressed;
   count_at_last_read_ = sent;
@@ -272,57 +278,66 @@ Status Mailbox::handle(Peer& from, std::span<const std::byte> bytes,
                        std::vector<Record*>& finished) {
   FARANDOLE_TRY_ASSIGN(auto opened, open_envelope(bytes));
   if (auto* const offer = std::get_if<Offer>(&opened.envelope))
-    handle_offer(from, std::move(*offer), finished);
+    return handle_offer(from, std::move(*offer), finished);
   // Our calls with this peer have ended. After a death, a peer that still runs may not know this
   // yet.
-  else if (from.gone)
-    return {};
-  else if (const auto* const acceptance = std::get_if<Acceptance>(&opened.envelope))
-    handle_acceptance(from, acceptance->id, finished);
-  else if (const auto* const refusal = std::get_if<Refusal>(&opened.envelope))
-    handle_refusal(from, *refusal, finished);
-  else
-    return handle_data(from, std::get<DataHeader>(opened.envelope).id, opened.data, finished);
-  return {};
+  if (from.gone) return {};
+  if (const auto* const acceptance = std::get_if<Acceptance>(&opened.envelope))
+    return handle_acceptance(from, acceptance->id, finished);
+  if (const auto* const refusal = std::get_if<Refusal>(&opened.envelope))
+    return handle_refusal(from, *refusal, finished);
+  return handle_data(from, std::get<DataHeader>(opened.envelope).id, opened.data, finished);
 }
 
-void Mailbox::handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished) {
-  if (from.gone && !offer.is_complete()) return;  // its data will not arrive
+Status Mailbox::handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished) {
+  if (offer.id != ++from.last_received_id)
+    return Status::stop(format_text("offered message {} instead of message {}, a bug in Farandole",
+                                    offer.id, from.last_received_id));
+  if (from.gone && !offer.is_complete()) return {};  // its data will not arrive
   const auto found = std::ranges::find_if(
       posted_, [&](const Posted& posted) { return posted.matches(offer, from.rank); });
   if (found == posted_.end()) {
     from.offers.push_back({std::move(offer), ++arrivals_});
-    return;
+    return {};
   }
   const Posted posted = std::move(*found);
   posted_.erase(found);
   answer(from, offer, posted, finished);
+  return {};
 }
 
-std::map<std::uint64_t, Mailbox::Sending>::iterator Mailbox::Peer::answered(std::uint64_t id) {
+Result<std::map<std::uint64_t, Mailbox::Sending>::iterator> Mailbox::Peer::answered(
+    std::uint64_t id) {
   const auto found = sending.find(id);
-  if (found == sending.end() && early > 0) --early;
+  const bool was_early = found == sending.end();
+  if (was_early ? early == 0 : found->second.accepted)
+    return Status::stop(
+        format_text("answered message {}, which needs no answer, a bug in Farandole", id));
+  if (was_early) --early;
   return found;
 }
 
-void Mailbox::handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished) {
-  const auto found = from.answered(id);
-  if (found == from.sending.end()) return;
+Status Mailbox::handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished) {
+  FARANDOLE_TRY_ASSIGN(const auto found, from.answered(id));
+  if (found == from.sending.end()) return {};
   if (found->second.bytes > 0) {
     record_running(*found->second.record);
+    found->second.accepted = true;
     from.accepted.push_back(id);
     ++unsent_;
-    return;
+    return {};
   }
   finished.push_back(found->second.record);
   from.sending.erase(found);
+  return {};
 }
 
-void Mailbox::handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished) {
-  const auto found = from.answered(refusal.id);
-  if (found == from.sending.end()) return;
+Status Mailbox::handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished) {
+  FARANDOLE_TRY_ASSIGN(const auto found, from.answered(refusal.id));
+  if (found == from.sending.end()) return {};
   fail(*found->second.record, Status::fix_call(refusal.text), finished);
   from.sending.erase(found);
+  return {};
 }
 
 Status Mailbox::handle_data(Peer& from, std::uint64_t id, std::span<const std::byte> data,

@@ -73,6 +73,7 @@ class Mailbox {
     Record* record;
     std::size_t bytes;
     std::size_t sent;
+    bool accepted = false;
   };
   struct Receiving {  // a message that was accepted and has not arrived completely
     Record* record;
@@ -87,15 +88,16 @@ class Mailbox {
     bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> rest = {});
     std::optional<Bytes> try_receive();
     // The peer has answered this offer. Returns its entry in `sending`; end() if the send was
-    // early.
-    std::map<std::uint64_t, Sending>::iterator answered(std::uint64_t id);
+    // early. Errors: kStop if this offer needs no answer.
+    Result<std::map<std::uint64_t, Sending>::iterator> answered(std::uint64_t id);
 
     int rank;
     std::optional<MessageRing> out;  // to and from a rank on this host
     std::optional<MessageRing> in;
     PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
     std::deque<Unsent> unsent;
-    std::uint64_t last_id = 0;
+    std::uint64_t last_id = 0;                 // of our offers
+    std::uint64_t last_received_id = 0;        // of the peer's offers
     std::map<std::uint64_t, Sending> sending;  // by id
     std::deque<std::uint64_t> accepted;        // the ids of sends whose data is being sent
     std::size_t early = 0;  // sends that were done before the receiver has taken the message
@@ -121,7 +123,7 @@ class Mailbox {
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  // Makes the channel to a rank on another host, if there is none.
+  // Finds or makes the channel to a rank on another host.
   void open(Peer& peer);
 
   void send(Record& record, std::vector<Record*>& finished);
@@ -136,9 +138,9 @@ class Mailbox {
   // Returns how many envelopes it has read, at most kEnvelopesPerRound.
   int receive_from(Peer& from, std::vector<Record*>& finished);
   Status handle(Peer& from, std::span<const std::byte> bytes, std::vector<Record*>& finished);
-  void handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
-  void handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
-  void handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished);
+  Status handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
+  Status handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
+  Status handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished);
   Status handle_data(Peer& from, std::uint64_t id, std::span<const std::byte> data,
                      std::vector<Record*>& finished);
   bool send_envelopes(Peer& to, std::vector<Record*>& finished);
@@ -155,7 +157,6 @@ class Mailbox {
   const MessageRing::Counter* sent_to_us_ = nullptr;  // by ranks on this host
   std::uint32_t count_at_last_read_ = 0;              // the value of that counter at the last read
   std::vector<Peer> peers_;                           // by rank; the entry of this rank is not used
-  std::vector<int> opened_;  // the ranks on other hosts that have a channel here
   std::deque<Posted> posted_;
   std::uint64_t arrivals_ = 0;
   std::size_t unsent_ = 0;  // how many envelopes wait, and how many sends have data left

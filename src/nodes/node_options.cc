@@ -34,9 +34,9 @@ Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {
   if (given.empty()) return std::optional<NodeOptions>();
   if (!missing.empty())
     return Status::fix_call(format_text(
-        "{} given without {}; a job over several hosts needs --join HOST:PORT --nodes N --node K "
-        "--secret FILE, on each host with its own K",
-        given, missing));
+        "{} {} given without {}; a job over several hosts needs --join HOST:PORT --nodes N --node "
+        "K --secret FILE, on each host with its own K",
+        given, given.find(',') == std::string::npos ? "is" : "are", missing));
   NodeOptions options;
   auto endpoint = Endpoint::parse(*words.join);
   if (!endpoint.ok()) return Status::fix_call("--join " + endpoint.status().message());

@@ -34,9 +34,9 @@ TEST(NodeOptions, AllOfThemDescribeTheNode) {
 TEST(NodeOptions, SayWhichFlagIsMissing) {
   NodeWords words = usual_words();
   words.secret.reset();
-  EXPECT_THAT(error_of(words), HasSubstr("--join, --nodes, --node given without --secret"));
+  EXPECT_THAT(error_of(words), HasSubstr("--join, --nodes, --node are given without --secret"));
   EXPECT_THAT(error_of({.join = {}, .nodes = "2", .node = {}, .secret = {}}),
-              HasSubstr("--nodes given without --join, --node, --secret"));
+              HasSubstr("--nodes is given without --join, --node, --secret"));
 }
 
 TEST(NodeOptions, SayWhatIsWrong) {

@@ -83,6 +83,14 @@ Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& envi
   return find_task_in_cluster(environment);
 }
 
+std::string number_of_processes_text(const SchedulerTask& task) {
+  if (task.scheduler == kTfConfig)
+    return format_text("{} describes a job of {} processes", task.scheduler,
+                       task.nodes.value_or(0));
+  return format_text("{} has started this command {} times", task.scheduler,
+                     task.nodes.value_or(0));
+}
+
 Result<CompletedWords> complete_node_words(NodeWords words,
                                            const std::optional<SchedulerTask>& task) {
   const bool gives_nodes = words.nodes.has_value();
@@ -96,8 +104,7 @@ Result<CompletedWords> complete_node_words(NodeWords words,
                            "over all of these processes, give --join, --nodes and --secret",
                            task->node, task->scheduler)};
   if (says_nothing || (!words.node && task->nodes_on_host > 1)) {
-    const std::string start = format_text("{} has started this command {} times", task->scheduler,
-                                          task->nodes.value_or(0));
+    const std::string start = number_of_processes_text(*task);
     constexpr std::string_view kOwnJobs = "or give --nodes 1, so that each is a job of its own";
     if (task->nodes_on_host > 1)
       return Status::fix_call(format_text(

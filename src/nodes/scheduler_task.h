@@ -26,6 +26,10 @@ struct SchedulerTask {
 // sense.
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment);
 
+// Says how many processes the job of the scheduler has, as the beginning of an error text. Call it
+// only if their number is known.
+std::string number_of_processes_text(const SchedulerTask& task);
+
 struct CompletedWords {
   NodeWords words;
   std::string notice;  // for the user; usually empty

@@ -159,6 +159,9 @@ TEST_F(CompletedBySlurm, NothingGivenIsAnError) {
                                HasSubstr("give --secret FILE"), HasSubstr("--nodes 1")));
   variables_ = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
   EXPECT_THAT(error({}), HasSubstr("give --join HOST:PORT and --secret FILE"));
+  variables_ = {{"TF_CONFIG", R"({"cluster":{"worker":["a:1","b:1"]},)"
+                              R"("task":{"type":"worker","index":0}})"}};
+  EXPECT_THAT(error({}), HasSubstr("TF_CONFIG describes a job of 2 processes; for one job"));
 }
 
 TEST_F(CompletedBySlurm, SeveralProcessesOnOneHostAreAnError) {

@@ -128,8 +128,13 @@ void JobOutput::stream_readable(std::size_t index) {
   watch_full_sinks();
 }
 
-void JobOutput::read_rest(std::size_t index) {
-  Stream& stream = streams_.at(index);
+void JobOutput::read_rest(int local_rank) {
+  for (Stream& stream : streams_)
+    if (stream.local_rank == local_rank) read_rest_of(stream);
+  watch_full_sinks();
+}
+
+void JobOutput::read_rest_of(Stream& stream) {
   if (!stream.ours.valid()) return;
   const std::size_t bytes_max = capacity_of(stream.ours);
   for (std::size_t count = 0; count < bytes_max;) {
@@ -139,15 +144,17 @@ void JobOutput::read_rest(std::size_t index) {
     if (read.ended || read.bytes.empty()) break;
     count += read.bytes.size();
   }
-  watch_full_sinks();
 }
 
-Descriptor JobOutput::replace_stream(std::size_t index, Descriptor ours) {
-  Descriptor& current = streams_.at(index).ours;
-  poller_.remove(current.get());
-  std::swap(current, ours);
-  if (!paused_) poller_.add(current.get(), Poller::Interest::kReading, tags_.streams + index);
-  return ours;
+Descriptor JobOutput::replace_stream(int ours, Descriptor other) {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    Descriptor& current = streams_[i].ours;
+    if (!current.valid() || current.get() != ours) continue;
+    poller_.remove(ours);
+    if (!paused_) poller_.add(other.get(), Poller::Interest::kReading, tags_.streams + i);
+    return std::exchange(current, std::move(other));
+  }
+  return {};
 }
 
 void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
@@ -269,10 +276,11 @@ bool JobOutput::closed() const {
 }
 
 void JobOutput::read_remaining() {
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
-    read_rest(i);
-    if (streams_[i].ours.valid()) end_stream(streams_[i]);
+  for (Stream& stream : streams_) {
+    read_rest_of(stream);
+    if (stream.ours.valid()) end_stream(stream);
   }
+  watch_full_sinks();
 }
 
 void JobOutput::close() {

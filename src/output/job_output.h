@@ -64,12 +64,13 @@ class JobOutput {
   void worker_started(int local_rank, pid_t pid);
 
   void stream_readable(std::size_t index);
-  // Reads what a process that has ended has written to the stream, even while we do not read from
-  // the workers because our reader is slow. Reads no more than the stream holds, because another
+  // Reads what a worker that has ended has written to its streams, even while we do not read from
+  // the workers because our reader is slow. Reads no more than the streams hold, because another
   // process may go on writing.
-  void read_rest(std::size_t index);
-  // Reads a stream from another descriptor from now on, and returns the one that it had.
-  Descriptor replace_stream(std::size_t index, Descriptor ours);
+  void read_rest(int local_rank);
+  // `ours` is one of WorkerEnds::ours. Reads this stream from `other` from now on, and returns
+  // `ours`; invalid if the stream has ended.
+  Descriptor replace_stream(int ours, Descriptor other);
   void sink_writable();
   // From now on, workers do not wait if nobody reads our output: what does not fit is dropped.
   void drop_when_full();
@@ -123,6 +124,7 @@ class JobOutput {
   winsize window_of(const Stream& stream);
   void forward_bytes(Stream& stream, std::string_view bytes);
   void show(Stream& stream, const std::vector<OutputPiece>& pieces);
+  void read_rest_of(Stream& stream);
   void end_stream(Stream& stream);
   std::vector<Sink*> all_sinks();
   void watch_full_sinks();

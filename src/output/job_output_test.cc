@@ -63,6 +63,24 @@ TEST_F(JobOutputTest, TheRestOfAProcessIsReadEvenIfTheReaderIsSlow) {
   for (const int pipe : pipes) ::close(pipe);
 }
 
+// A process that the first worker has left behind still has the streams of that worker.
+TEST_F(JobOutputTest, AWorkerThatReplacesAnotherOneHasItsOwnStreams) {
+  const JobOutput::WorkerEnds next = *output_.add_worker(0);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const Descriptor replaced = output_.replace_stream(next.ours.front(), Descriptor(pipe[0]));
+  EXPECT_EQ(replaced.get(), next.ours.front());
+  ASSERT_EQ(::write(pipe[1], "second\n", 7), 7);
+  output_.read_rest(0);
+  EXPECT_EQ(last_line_, "second");
+  write_line(10);
+  output_.read_rest(0);
+  EXPECT_EQ(last_line_, "xxxxxxxxx");
+  EXPECT_FALSE(output_.replace_stream(next.ours.front(), Descriptor()).valid())
+      << "it was replaced";
+  ::close(pipe[1]);
+}
+
 TEST_F(JobOutputTest, AProcessThatGoesOnWritingDelaysNobody) {
   constexpr int kLines = 1000;
   // For each line that is read, another one is written, so the pipe is never empty.

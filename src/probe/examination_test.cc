@@ -102,9 +102,9 @@ TEST_F(ExaminationTest, ASilentHostIsGivenUp) {
   ssh_.answer(kOwl, "trap 'touch " + was_ended + "; exit 0' TERM\n" +
                         "echo 'a question?'; while :; do sleep 0.01; done");
   ExaminationPlan plan = plan_for({kHere, kOwl});
-  plan.start_timeout = std::chrono::seconds(2);
+  plan.start_timeout = std::chrono::seconds(5);
   const HostReport owl = report_of_owl(plan);
-  EXPECT_EQ(owl.start_error, "a question?; there is no answer after 2 s (FARANDOLE_START_TIMEOUT)");
+  EXPECT_EQ(owl.start_error, "a question?; there is no answer after 5 s (FARANDOLE_START_TIMEOUT)");
   EXPECT_EQ(owl.start_advice, "try `ssh -- 198.51.100.1 true`");
   EXPECT_TRUE(std::filesystem::exists(was_ended));
 }

@@ -257,9 +257,7 @@ void add_versions(const Survey& survey, std::vector<Problem>& problems) {
   }
   if (versions.size() > 1)
     problems.push_back({true, "Farandole has different versions: " + text_of(survey, versions),
-                        format_text("install the same version on all hosts, for example "
-                                    "`python3 -m pip install farandole=={}`",
-                                    versions.rbegin()->first)});
+                        "install the same version on all hosts"});
   for (const auto& [name, values] : packages) {
     if (values.size() < 2) continue;
     const std::string& newest = values.rbegin()->first;

@@ -136,7 +136,7 @@ TEST(Verdict, VersionsOfFarandoleMustBeEqual) {
   Survey survey = survey_of(3);
   survey.hosts[1].facts->version = "1.1";
   EXPECT_THAT(problems_of(survey), ElementsAre(fatal("different versions: 1.0 on h0, h2; 1.1 on h1",
-                                                     "pip install farandole==1.1")));
+                                                     "install the same version on all hosts")));
 }
 
 TEST(Verdict, OtherVersionsAreALimit) {

@@ -41,6 +41,10 @@ Status PrefixedStore::remove_all(const std::vector<std::string>& keys) {
   return store_->remove_all(with_prefix(prefix_, keys));
 }
 
+Status PrefixedStore::replace(const std::string& key, Bytes value, const WaitLimit& limit) {
+  return store_->replace(with_prefix(prefix_, key), std::move(value), limit);
+}
+
 Result<TimePoint> PrefixedStore::clock() { return store_->clock(); }
 
 PrefixedLocalStore::PrefixedLocalStore(std::shared_ptr<LocalStore> store, std::string prefix)
@@ -62,6 +66,10 @@ Result<std::int64_t> PrefixedLocalStore::add(const std::string& key, std::int64_
 
 Status PrefixedLocalStore::remove_all(const std::vector<std::string>& keys) {
   return store_->remove_all(with_prefix(prefix_, keys));
+}
+
+Status PrefixedLocalStore::replace(const std::string& key, Bytes value, const WaitLimit& limit) {
+  return store_->replace(with_prefix(prefix_, key), std::move(value), limit);
 }
 
 Result<TimePoint> PrefixedLocalStore::clock() { return store_->clock(); }

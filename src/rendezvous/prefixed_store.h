@@ -21,6 +21,7 @@ class PrefixedStore final : public Store {
                                    const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Status replace(const std::string& key, Bytes value, const WaitLimit& limit) override;
   Result<TimePoint> clock() override;
 
  private:
@@ -38,6 +39,7 @@ class PrefixedLocalStore final : public LocalStore {
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Status replace(const std::string& key, Bytes value, const WaitLimit& limit) override;
   Result<TimePoint> clock() override;
 
  private:

@@ -36,7 +36,8 @@ using Parts = ::testing::Types<PrefixedStore, PrefixedLocalStore>;
 TYPED_TEST_SUITE(PrefixedStoreSuite, Parts);
 
 TYPED_TEST(PrefixedStoreSuite, PartsHaveTheSameKeysWithDifferentValues) {
-  ASSERT_EQ(this->one_.set("key", number(1)), Status());
+  ASSERT_EQ(this->one_.set("key", number(0)), Status());
+  ASSERT_EQ(this->one_.replace("key", number(1), long_limit()), Status());
   EXPECT_EQ(this->other_.wait("key", at_once()).status().code(), StatusCode::kRetry);
   ASSERT_EQ(this->other_.set("key", number(2)), Status());
   ASSERT_EQ(this->whole_->set("key", number(3)), Status());

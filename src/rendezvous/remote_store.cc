@@ -138,6 +138,10 @@ Result<std::int64_t> RemoteStore::add(const std::string& key, std::int64_t delta
 
 Result<TimePoint> RemoteStore::clock() { return client_.clock(); }
 
+Status RemoteStore::replace(const std::string& key, Bytes value, const WaitLimit& limit) {
+  return client_.replace(key, std::move(value), limit);
+}
+
 Status RemoteStore::remove_all(const std::vector<std::string>& keys) {
   return client_.remove_all(keys);
 }

@@ -48,6 +48,7 @@ class RemoteStore final : public Store {
                                    const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Status replace(const std::string& key, Bytes value, const WaitLimit& limit) override;
   Result<TimePoint> clock() override;
 
  private:

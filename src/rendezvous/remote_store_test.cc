@@ -171,7 +171,7 @@ TEST(RemoteStore, AStrangerWithoutTheSecretGetsNothing) {
 // A stranger that sends nothing is closed when its handshake has taken too long, although the
 // server has nothing else to do.
 TEST(RemoteStore, AnIdleStrangerIsClosed) {
-  ServingThread serving(0, context().get(), {.handshake_time_max = std::chrono::milliseconds(50)});
+  ServingThread serving(0, context().get(), {.handshake_time_max = std::chrono::milliseconds(500)});
   auto idle = TcpConnection::dial(address_of(serving.place()), {}, {}).value();
   expect_end(*idle);
   EXPECT_TRUE(store_at(serving.place())->set("key", {}).ok());

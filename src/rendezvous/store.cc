@@ -18,4 +18,10 @@ Result<Bytes> Store::set_if_new(const std::string& key, Bytes value) {
   return wait(key, {TimePoint{}, never});
 }
 
+// For a Store that answers at once.
+Status Store::replace(const std::string& key, Bytes value, const WaitLimit& /*limit*/) {
+  FARANDOLE_TRY(remove(key));
+  return set(key, std::move(value));
+}
+
 }  // namespace farandole

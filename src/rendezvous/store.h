@@ -53,6 +53,9 @@ class Store {
   virtual Status remove_all(const std::vector<std::string>& keys) = 0;
   // Removes one value or counter.
   Status remove(const std::string& key) { return remove_all({key}); }
+  // Sets a key, which may exist. If this ends early (see WaitLimit), the key has its old value, the
+  // new one, or none.
+  virtual Status replace(const std::string& key, Bytes value, const WaitLimit& limit);
   // Returns the time now on the clock of the host that keeps the Store.
   virtual Result<TimePoint> clock() = 0;
 };

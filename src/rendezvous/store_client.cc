@@ -94,6 +94,10 @@ StoreClient::StoreClient(std::unique_ptr<StoreChannel> channel, std::string owne
 }
 
 Status StoreClient::share(const std::string& key, LocalValue value) {
+  return share(key, std::move(value), answer_limit());
+}
+
+Status StoreClient::share(const std::string& key, LocalValue value, const WaitLimit& limit) {
   if (value.bytes.size() > kStoreValueBytesMax || value.descriptors.size() > kStoreDescriptorsMax ||
       key.size() > kStoreKeyBytesMax)
     return Status::fix_call(
@@ -102,8 +106,7 @@ Status StoreClient::share(const std::string& key, LocalValue value) {
         std::to_string(value.descriptors.size()) + " descriptors is over the limits");
   StoreRequest request{
       .kind = StoreRequestKind::kSet, .keys = {key}, .unless = {}, .value = std::move(value.bytes)};
-  FARANDOLE_TRY_ASSIGN(const Answer answer,
-                       call(std::move(request), value.descriptors, answer_limit()));
+  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), value.descriptors, limit));
   return answer.reply.status;
 }
 
@@ -151,13 +154,22 @@ Result<TimePoint> StoreClient::clock() {
 Status StoreClient::remove_all(const std::vector<std::string>& keys) {
   for (auto next = keys.begin(); next != keys.end();) {
     const auto end = next + std::min(keys.end() - next, kKeysPerRemoval);
-    StoreRequest request{
-        .kind = StoreRequestKind::kRemove, .keys = {next, end}, .unless = {}, .value = {}};
-    FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
-    FARANDOLE_TRY(answer.reply.status);
+    FARANDOLE_TRY(remove_some({next, end}, answer_limit()));
     next = end;
   }
   return {};
+}
+
+Status StoreClient::remove_some(std::vector<std::string> keys, const WaitLimit& limit) {
+  StoreRequest request{
+      .kind = StoreRequestKind::kRemove, .keys = std::move(keys), .unless = {}, .value = {}};
+  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, limit));
+  return answer.reply.status;
+}
+
+Status StoreClient::replace(const std::string& key, Bytes value, const WaitLimit& limit) {
+  FARANDOLE_TRY(remove_some({key}, limit));
+  return share(key, {std::move(value), {}}, limit);
 }
 
 Status StoreClient::send(const StoreRequest& request, const std::vector<Descriptor>& descriptors) {
@@ -196,7 +208,9 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
     limit_status = check_limit(request.keys, limit);
   }
-  if (request.kind != StoreRequestKind::kWait) return explain(limit_status);
+  const bool in_time = std::chrono::steady_clock::now() < limit.deadline;
+  if (request.kind != StoreRequestKind::kWait)
+    return in_time ? limit_status : explain(limit_status);
   // The value may already be on its way. If it is not, the server answers the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));

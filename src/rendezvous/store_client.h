@@ -36,6 +36,7 @@ class StoreClient final : public LocalStore {
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
+  Status replace(const std::string& key, Bytes value, const WaitLimit& limit) override;
   Result<TimePoint> clock() override;
 
  private:
@@ -50,6 +51,9 @@ class StoreClient final : public LocalStore {
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
+  Status share(const std::string& key, LocalValue value, const WaitLimit& limit);
+  // At most kKeysPerRemoval keys.
+  Status remove_some(std::vector<std::string> keys, const WaitLimit& limit);
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);

@@ -93,7 +93,6 @@ StoreOwner::~StoreOwner() {
     (void)server_.release();  // the parent's thread may have been changing it during the fork
     return;
   }
-  if (host_listener_) host_listener_->stop_listening();
   if (!thread_) return;
   const std::uint64_t one = 1;
   while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
@@ -107,7 +106,10 @@ void StoreOwner::serve() {
     while (!stop_requested_ || (!may_leave() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
-    return;  // closes the connections, so the other ranks get an error
+    // Closes all sockets, so that the ranks get an error at once.
+    if (listener_) listener_->close();
+    host_listener_.reset();
+    server_.reset();
   }
 }
 
@@ -132,6 +134,7 @@ void StoreOwner::serve_once() {
   if (host_listener_) publish_whether_alone();
   if (entries[2].revents == 0) return;
   stop_requested_ = true;
+  if (host_listener_) host_listener_->stop_listening();
   leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
 }
 

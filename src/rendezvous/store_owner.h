@@ -64,6 +64,7 @@ class StoreOwner {
   std::string failure_;      // why the one formation fails; empty if it does not
   bool has_result_ = false;  // whether formation has succeeded or failed
   bool is_alone_ = false;    // no other rank of any host is connected
+  // When the thread has started, only it uses these two. It destroys them if memory runs out.
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts
   Descriptor stop_event_;

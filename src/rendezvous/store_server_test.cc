@@ -288,6 +288,16 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
   EXPECT_EQ(descriptors_of_answer(), 1U);
 }
 
+TEST(StoreClient, ReplacesAValueOnlyAsLongAsTheLimitAllows) {
+  auto ends = UnixSocket::make_pair();
+  ASSERT_TRUE(ends.ok());
+  const auto client = StoreClient::from_socket(std::move(ends->second));
+  int asked = 0;
+  const std::function<bool()> interrupted = [&asked] { return ++asked == 2; };
+  EXPECT_EQ(client->replace("key", {}, {TimePoint::max(), interrupted}),
+            Status::retry("interrupted while waiting for the rendezvous key `key`"));
+}
+
 TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
   auto ends = UnixSocket::make_pair();
   ASSERT_TRUE(ends.ok());

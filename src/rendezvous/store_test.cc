@@ -137,6 +137,13 @@ TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
   }
 }
 
+TEST_P(StoreSuite, AValueCanBeReplaced) {
+  for (const char* const color : {"blue", "red"}) {
+    ASSERT_TRUE(store(0).replace("color", text(color), long_limit()).ok());
+    EXPECT_EQ(as_text(store(1).wait("color", long_limit()).value()), color);
+  }
+}
+
 TEST_P(StoreSuite, AWaitEndsWhenTheKeyArrives) {
   std::vector<std::jthread> waiting;
   std::atomic<int> right{0};

@@ -81,7 +81,8 @@ void StallWarnings::run() {
       continue;  // the next check may have memory again
     }
   }
-  if (reports_ != nullptr && !is_judge()) (void)reports_->remove_all(report_keys(true));
+  if (reports_ != nullptr && !is_judge() && !store_failed_)
+    (void)reports_->remove_all(report_keys(true));
 }
 
 void StallWarnings::check(TimePoint now) {
@@ -104,10 +105,11 @@ std::vector<WatchedWorker> StallWarnings::own_workers() const {
   return workers;
 }
 
-// If the Store fails, the job ends anyway, so errors of the Store are not reported here.
+// If the Store fails, the job ends anyway, so errors of the Store are not reported here. While the
+// process that serves the Store is stopped, the first call lasts until stop().
 void StallWarnings::publish(TimePoint now) {
   const std::vector<std::string> keys = report_keys(true);
-  if (!reports_->remove_all(keys).ok()) return;
+  const std::function<bool()> interrupted = [this] { return *stop_requested_.lock(); };
   ++reports_published_;
   std::size_t next = 0;
   for (const WatchedWorker& worker : own_workers()) {
@@ -115,7 +117,9 @@ void StallWarnings::publish(TimePoint now) {
     writer.put(reports_published_);
     const Bytes report = encode_worker(worker, now);
     writer.put_text({reinterpret_cast<const char*>(report.data()), report.size()});
-    (void)reports_->set(keys[next++], writer.take());
+    const WaitLimit limit{TimePoint::max(), interrupted};
+    store_failed_ = !reports_->replace(keys[next++], writer.take(), limit).ok();
+    if (store_failed_) return;
   }
 }
 

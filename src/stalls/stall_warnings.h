@@ -36,7 +36,7 @@ class StallWarnings {
 
   // Starts the thread "farandole-stall". Errors: kStop.
   Status start();
-  // Ends the thread; idempotent.
+  // Ends the thread; idempotent. Does not wait for the answer of a Store to a report.
   void stop();
 
  private:
@@ -66,6 +66,7 @@ class StallWarnings {
   const Duration silence_time_;
   const Show show_;
   std::uint64_t reports_published_ = 0;
+  bool store_failed_ = false;         // at the last report
   std::vector<RemoteWorker> remote_;  // by rank; used by rank 0 for the ranks of other hosts
   bool silence_reported_ = false;
   Guarded<bool> stop_requested_{false};

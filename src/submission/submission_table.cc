@@ -50,7 +50,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     ++calls.untaken_results;
     ++in_flight_;
     with_completion_ += submission.completion.function == nullptr ? 0 : 1;
-    calls.joined = submission.operation == Operation::kJoin;
+    if (submission.operation == Operation::kJoin) calls.joined = true;
     return &record;
   }
   undo();
@@ -61,13 +61,14 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
 // own. That name depends only on the order of the program's calls, so it is the same on all ranks.
 InternedSignatures::Entry* SubmissionTable::acquire_name(GroupCalls& calls,
                                                          Submission& submission) {
-  InternedSignatures::Entry* const entry = calls.names.acquire(submission);
-  if (entry != nullptr || calls.names.operation_using(submission.name) == submission.operation)
+  InternedSignatures& names = calls.names_for(submission.operation);
+  InternedSignatures::Entry* const entry = names.acquire(submission);
+  if (entry != nullptr || names.operation_using(submission.name) == submission.operation)
     return entry;
   std::string name = format_text("{} ({})", submission.name, row_of(submission.operation).name);
   if (name.size() > kNameBytesMax) return nullptr;
   submission.name = std::move(name);
-  return calls.names.acquire(submission);
+  return names.acquire(submission);
 }
 
 Record& SubmissionTable::make(const Submission& submission) {
@@ -179,14 +180,18 @@ Outcome SubmissionTable::take(Handle handle) {
   --calls.untaken_results;
   if (record->interned != nullptr) InternedSignatures::release(*record->interned);
   release_index(*record);
-  if (record->submission.operation == Operation::kJoin) {
-    calls.joined = false;
-    const bool all_have_joined = record->outcome.last_joined >= 0;
-    if (all_have_joined) release_all_names(record->submission.group);
-  }
+  end_join(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
   return outcome;
+}
+
+// If the call is a join, this rank may make calls again.
+void SubmissionTable::end_join(const Record& record) {
+  if (record.submission.operation != Operation::kJoin) return;
+  groups_.at(record.submission.group).joined = false;
+  const bool all_have_joined = record.outcome.last_joined >= 0;
+  if (all_have_joined) release_all_names(record.submission.group);
 }
 
 // No collective call of the group is in flight: all earlier ones were decided before the join, and
@@ -203,6 +208,7 @@ void SubmissionTable::release_all_names(GroupId group) {
   for (const auto& [handle, record] : older_) release(record.get());
   GroupCalls& calls = groups_.at(group);
   calls.names.release_all();
+  calls.message_names.release_all();
   calls.automatic_indices.clear();
 }
 
@@ -217,15 +223,17 @@ void SubmissionTable::drop(Handle handle) {
 // longer borrows the signature in that entry.
 void SubmissionTable::retire(Record& record) {
   GroupCalls& calls = groups_.at(record.submission.group);
+  end_join(record);
+  InternedSignatures& names = calls.names_for(record.submission.operation);
   if (record.automatic_index) {
     calls.automatic_indices.at(record.submission.operation).retire();
-    calls.names.erase(*record.interned);
+    names.erase(*record.interned);
   } else if (record.interned != nullptr) {
-    // Ranks do not match messages by name, so a later message may have the name.
+    // A later message may have the name of a message, see names_for().
     if (row_of(record.submission.operation).is_message)
-      calls.names.erase(*record.interned);
+      names.erase(*record.interned);
     else
-      calls.names.retire(*record.interned);
+      names.retire(*record.interned);
   }
   erase(record);
 }

@@ -88,7 +88,14 @@ class SubmissionTable {
     std::vector<std::int64_t> free_;  // a heap, with the lowest index in front
   };
   struct GroupCalls {
+    // Ranks do not match messages by name, and only two ranks make them. So the names of messages
+    // change no names of other calls.
+    InternedSignatures& names_for(Operation operation) {
+      return row_of(operation).is_message ? message_names : names;
+    }
+
     InternedSignatures names;
+    InternedSignatures message_names;
     std::map<Operation, Indices> automatic_indices;
     std::size_t untaken_results = 0;
     bool joined = false;  // this rank has joined, and the result of the join was not taken
@@ -99,6 +106,7 @@ class SubmissionTable {
   InternedSignatures::Entry* acquire_name(GroupCalls& calls, Submission& submission);
   void erase(Record& record);
   void release_index(const Record& record);
+  void end_join(const Record& record);
   void release_all_names(GroupId group);
   void retire(Record& record);
 

@@ -141,10 +141,27 @@ TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
   SubmissionTable table;
   Record& join = **table.add(unnamed(Operation::kJoin));
   EXPECT_FALSE(is_free(table, unnamed()));
+  EXPECT_TRUE(is_free(table, unnamed(Operation::kSend)));
+  EXPECT_FALSE(is_free(table, unnamed())) << "a message does not end the join";
   table.finish(join);
   EXPECT_FALSE(is_free(table, unnamed()));
   (void)table.take(join.handle);
   EXPECT_TRUE(is_free(table, unnamed()));
+}
+
+// Only two ranks make a message. If its name changed those of other calls, the ranks would not
+// match these calls.
+TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
+  SubmissionTable table;
+  for (const Operation operation : {Operation::kSend, Operation::kReceive, Operation::kAllreduce}) {
+    Submission submission = unnamed(operation);
+    submission.name = "x";
+    const auto record = table.add(submission);
+    ASSERT_TRUE(record.ok());
+    if (operation == Operation::kAllreduce) EXPECT_EQ((*record)->submission.name, "x");
+    if (operation == Operation::kSend) table.drop((*record)->handle);
+    if (operation == Operation::kSend) table.finish(**record);
+  }
 }
 
 // Runs a random program. `timing` decides when each call finishes, and when a handle that is never
@@ -239,6 +256,23 @@ TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
   EXPECT_EQ(table.untaken_results(kWorld), 1U);
   EXPECT_EQ(table.untaken_results(7), 0U);
+}
+
+// A program may lose the handle, for example when it is interrupted.
+TEST(SubmissionTable, AJoinWhoseHandleIsDroppedEnds) {
+  for (const bool finishes_first : {false, true}) {
+    SubmissionTable table;
+    EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
+    table.finish(*table.find(1));
+    Record& join = **table.add(unnamed(Operation::kJoin));
+    const Handle handle = join.handle;
+    EXPECT_FALSE(table.add(unnamed()).ok()) << "not before all ranks have joined";
+    join.outcome.last_joined = 0;
+    if (finishes_first) table.finish(join);
+    table.drop(handle);
+    if (!finishes_first) table.finish(join);
+    EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0") << "the names begin anew";
+  }
 }
 
 // Before a join, the ranks have made different calls, and have taken different results.

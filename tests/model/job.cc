@@ -66,6 +66,7 @@ void Job::mark_doorbells() {
     arena_.mark(&line.asleep, format_text("asleep[{}]", member), Site::kAsleep);
     arena_.mark(&line.left, format_text("left[{}]", member));
     arena_.mark(&line.reason_bytes, format_text("reason bytes[{}]", member));
+    arena_.mark(&line.closing_reason_bytes, format_text("closing reason bytes[{}]", member));
   }
 }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "base/check.h"
+#include "device/cpu/float_mode.h"
 
 namespace farandole {
 namespace {
@@ -90,8 +92,8 @@ Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
 
 // Adds the dot products of the inputs in `left` with those in `right` to `sums`. `right` is the
 // same pair as `left` or an earlier one.
-void add_products(const AdasumKernels& kernels, ProductArguments& arguments, Pair left, Pair right,
-                  std::span<double> sums) {
+[[gnu::noinline]] void add_products(const AdasumKernels& kernels, ProductArguments& arguments,
+                                    Pair left, Pair right, std::span<double> sums) {
   std::array<double, 4> products = {};
   arguments.products = products.data();
   (left == right ? kernels.square : kernels.product)(arguments);
@@ -103,11 +105,17 @@ void add_products(const AdasumKernels& kernels, ProductArguments& arguments, Pai
   if (right.first != right.second) sums[product_index(left.second, right.second)] += products[3];
 }
 
-}  // namespace
+[[gnu::noinline]] void add_unaligned(std::span<double> sums, const std::byte* from) {
+  for (double& sum : sums) {
+    double product = 0;
+    std::memcpy(&product, from, sizeof(product));
+    sum += product;
+    from += sizeof(product);
+  }
+}
 
-void compute_adasum_weights(std::span<const double> products, double scale,
-                            std::span<double> weights) {
-  CHECK(products.size() == dot_product_count(weights.size()), "every input has all its products");
+[[gnu::noinline]] void compute_weights(std::span<const double> products, double scale,
+                                       std::span<double> weights) {
   const std::size_t inputs = weights.size();
   std::ranges::fill(weights, 1);
   Tree tree(products, weights);
@@ -115,6 +123,20 @@ void compute_adasum_weights(std::span<const double> products, double scale,
     for (std::size_t begin = 0; begin + width < inputs; begin += 2 * width)
       tree.merge({begin, begin + width}, {begin + width, std::min(begin + 2 * width, inputs)});
   for (double& weight : weights) weight *= scale;
+}
+
+}  // namespace
+
+void add_partial_dot_products(std::span<double> sums, const std::byte* from) {
+  const StandardFloatMode mode;
+  add_unaligned(sums, from);
+}
+
+void compute_adasum_weights(std::span<const double> products, double scale,
+                            std::span<double> weights) {
+  CHECK(products.size() == dot_product_count(weights.size()), "every input has all its products");
+  const StandardFloatMode mode;
+  compute_weights(products, scale, weights);
 }
 
 bool Adasum::supports(DType dtype) {
@@ -130,6 +152,7 @@ Adasum::Adasum(DType dtype, const InstructionSet& set)
 void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int64_t count,
                               std::span<double> products) const {
   CHECK(products.size() == dot_product_count(inputs.size()), "every input has all its products");
+  const StandardFloatMode mode;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     ProductArguments arguments = {};
     arguments.count = std::min(kBlock, count - begin);
@@ -159,6 +182,7 @@ void Adasum::add_weighted(std::span<const std::byte* const> inputs, std::span<co
     present_weights.push_back(weights[input]);
   }
   CHECK(!present.empty() && !outputs.empty(), "there is at least one input and one output");
+  const StandardFloatMode mode;
   kernels_->add_weighted({.inputs = present.data(),
                           .weights = present_weights.data(),
                           .input_count = static_cast<std::int64_t>(present.size()),

@@ -25,6 +25,10 @@ namespace farandole {
 // (i + 1) / 2 + j.
 constexpr std::size_t dot_product_count(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
 
+// Adds the dot products of a part of the inputs, which lie unaligned at `from`, to those of other
+// parts.
+void add_partial_dot_products(std::span<double> sums, const std::byte* from);
+
 // Computes the weight of each input in the result, times `scale`, from the dot products of whole
 // inputs.
 // - If inputs cancel each other out to less than 2^-16 of their length, the remainder counts as

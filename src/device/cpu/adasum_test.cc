@@ -12,8 +12,10 @@
 #include <initializer_list>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "device/cpu/float_mode.h"
 #include "device/cpu/half.h"
 #include "device/cpu/reduce.h"
 
@@ -294,6 +296,19 @@ TEST(Adasum, dot_products_of_parts_add_up) {
   std::array<double, 2> weights = {};
   compute_adasum_weights(products, 2, weights);
   EXPECT_THAT(weights, testing::ElementsAre(2 * (1 - 70.0 / 60), 2 * (1 - 70.0 / 348)));
+}
+
+TEST(Adasum, the_mode_of_the_thread_changes_no_sum_of_dot_products) {
+  constexpr double kTiny = std::numeric_limits<double>::denorm_min();
+  const std::array<double, 1> products = {kTiny};
+  std::array<double, 1> sums = {kTiny};
+  const FloatMode before = float_mode();
+  set_float_mode(kFlushingMode);
+  add_partial_dot_products(sums, std::as_bytes(std::span(products)).data());
+  const FloatMode after = float_mode();
+  set_float_mode(before);
+  EXPECT_EQ(sums[0], 2 * kTiny);
+  EXPECT_EQ(after, kFlushingMode);
 }
 
 TEST(Adasum, is_for_floats_only) {

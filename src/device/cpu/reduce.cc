@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "device/cpu/adasum.h"
+#include "device/cpu/float_mode.h"
 #include "device/cpu/kernels.h"
 
 namespace farandole {
@@ -61,6 +62,7 @@ void reduce_with(const InstructionSet& set, const Reduction& reduction,
   const Kernel kernel = kernel_for(set, reduction, inputs.size());
   CHECK(kernel != nullptr, "check_reduction() comes first");
   CHECK(reduction.divisor > 0, "a sum is divided by the number of members");
+  const StandardFloatMode mode;
   kernel({.inputs = inputs.data(),
           .input_count = static_cast<std::int64_t>(inputs.size()),
           .outputs = outputs.data(),

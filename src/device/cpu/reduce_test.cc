@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "device/cpu/float_mode.h"
 #include "device/cpu/half.h"
 #include "device/cpu/kernels.h"
 
@@ -493,6 +494,25 @@ TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   EXPECT_EQ(scaled(DType::kInt64, kMost, 0.5), std::int64_t{1} << 62);
   EXPECT_EQ(scaled(DType::kInt64, kLeast, -1.0), kMost);
   EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
+}
+
+// Frameworks change the mode of their threads.
+TEST(ReduceRules, the_mode_of_the_thread_changes_no_result) {
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  constexpr std::array kExpected = {std::pair(ReduceOp::kSum, 8 * kTiny),
+                                    std::pair(ReduceOp::kMax, 4 * kTiny),
+                                    std::pair(ReduceOp::kAdasum, 4 * kTiny)};
+  const FloatMode before = float_mode();
+  for (const FloatMode mode : {kStandardMode, kFlushingMode}) {
+    for (const auto& [op, expected] : kExpected) {
+      set_float_mode(mode);
+      const float result = reduced<float>(DType::kFloat32, op, {4 * kTiny, 4 * kTiny});
+      const FloatMode after = float_mode();
+      set_float_mode(before);
+      EXPECT_EQ(result, expected) << name_of(op);
+      EXPECT_EQ(after, mode);
+    }
+  }
 }
 
 // float64 cannot represent kNotInFloat64, so any scaling would change it.

@@ -59,7 +59,8 @@ Result<std::unique_ptr<Connection>> Dialer::try_connect(TimePoint now) {
     const auto current = attempt++;
     FARANDOLE_TRY_ASSIGN(auto connection, advance(current, now));
     if (connection != nullptr) {
-      attempts_.clear();
+      attempts_.erase(current);
+      while (!attempts_.empty()) drop(attempts_.begin());
       failed_ = Status::fix_call("this dialer has handed out its connection");
       return connection;
     }
@@ -122,9 +123,14 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
   return std::unique_ptr<Connection>();
 }
 
+void Dialer::drop(Attempts::iterator attempt) {
+  events_.remove(attempt->session->descriptor());
+  attempts_.erase(attempt);
+}
+
 void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint now) {
   targets_[attempt->target].last_error = why;
-  attempts_.erase(attempt);
+  drop(attempt);
   confirming_ = false;
   if (!waiting_.empty()) next_start_ = std::min(next_start_, now);
 }
@@ -134,9 +140,12 @@ void Dialer::keep_only(Attempts::iterator chosen) {
   // The peer may already have accepted this connection, and it accepts only one. So only the
   // deadline of the dialer ends this attempt.
   chosen->deadline = TimePoint::max();
-  for (const Attempt& attempt : attempts_)
-    if (&attempt != &*chosen) waiting_.push_front(attempt.target);
-  attempts_.remove_if([&](const Attempt& attempt) { return &attempt != &*chosen; });
+  for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
+    const auto current = attempt++;
+    if (current == chosen) continue;
+    waiting_.push_front(current->target);
+    drop(current);
+  }
 }
 
 Status Dialer::failure(const char* why) const {

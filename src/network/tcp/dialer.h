@@ -73,6 +73,7 @@ class Dialer {
   void begin_round(TimePoint now);
   Status begin_next(TimePoint now);
   Result<std::unique_ptr<Connection>> advance(Attempts::iterator attempt, TimePoint now);
+  void drop(Attempts::iterator attempt);
   void give_up(Attempts::iterator attempt, const Status& why, TimePoint now);
   void keep_only(Attempts::iterator chosen);
   Status failure(const char* why) const;

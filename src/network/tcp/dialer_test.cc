@@ -191,6 +191,20 @@ TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {
               HasSubstr("(tried 1 times): it has not confirmed the connection yet"));
 }
 
+// While a forked child has a copy of a socket, closing it does not remove it from the epoll.
+TEST_F(DialerTest, ForgetsAttemptsOfWhichAChildHasCopies) {
+  const SilentAddress silent;
+  options_.addresses = {silent.where()};
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
+  ASSERT_EQ(*dialer->try_connect(now), nullptr);
+  const Descriptor accepted(::accept(silent.socket.get(), nullptr, nullptr));
+  const ForkedChild child([] {});
+  ASSERT_EQ(*dialer->try_connect(now + options_.attempt_time_max), nullptr);  // gives up
+  ASSERT_EQ(::send(accepted.get(), "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_FALSE(is_readable(dialer->descriptor(), 100));
+}
+
 TEST_F(DialerTest, NeedsAnAddressAndADescriptor) {
   EXPECT_THAT(dial(*context_).status().message(),
               HasSubstr("worker 0 offers no address to connect to"));

@@ -16,7 +16,8 @@ class EventSet {
   static Result<EventSet> make();
 
   // Watches the descriptor, which is borrowed, for bytes to receive and, if `to_send`, for room to
-  // send. A descriptor leaves the set when it is closed, or with remove().
+  // send. Call remove() before you close it: while a forked child has a copy, closing does not
+  // remove it, and the set may stay ready for ever.
   Status add(int descriptor, std::uint64_t id, bool to_send);
   Status change(int descriptor, std::uint64_t id, bool to_send);
   void remove(int descriptor);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -47,6 +49,42 @@ inline std::unique_ptr<TlsContext> context_of(char fill) {
   auto context = TlsContext::make(secret_of(fill));
   EXPECT_TRUE(context.ok()) << context.status().message();
   return *std::move(context);
+}
+
+// A forked child, such as a DataLoader worker. It has copies of all descriptors until this object
+// is destroyed.
+class ForkedChild {
+ public:
+  // Returns when the child has called `does`.
+  template <class Does>
+  explicit ForkedChild(Does does) {
+    std::array<int, 2> ends{-1, -1};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    const Descriptor from(ends[0]);
+    const Descriptor to(ends[1]);
+    pid_ = ::fork();
+    char done = 1;
+    if (pid_ == 0) {
+      does();
+      if (::write(to.get(), &done, 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    EXPECT_EQ(::read(from.get(), &done, 1), 1);
+  }
+  ~ForkedChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ForkedChild(const ForkedChild&) = delete;
+  ForkedChild& operator=(const ForkedChild&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+inline bool is_readable(int descriptor, int limit_ms) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, limit_ms) != 0;
 }
 
 // Worker 1 dials worker 0, in epoch 3 of job 7.

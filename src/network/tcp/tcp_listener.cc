@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -192,17 +193,23 @@ Status TcpListener::advance(Handshakes::iterator handshake) {
   return events_.change(session.descriptor(), handshake->id, handshake->waits_to_send);
 }
 
+// Closes the connection.
+void TcpListener::drop(Handshakes::iterator handshake) {
+  events_.remove(handshake->session->descriptor());
+  handshakes_.erase(handshake);
+}
+
 void TcpListener::reject(Handshakes::iterator handshake, const Status& why) {
   ++counts_.rejected;
   last_rejection_ = why;
-  handshakes_.erase(handshake);
+  drop(handshake);
 }
 
 void TcpListener::expire(TimePoint now) {
   // All handshakes have the same time limit, so the oldest one is the first to expire.
   while (!handshakes_.empty() && handshakes_.front().deadline <= now) {
     ++counts_.expired;
-    handshakes_.pop_front();
+    drop(handshakes_.begin());
   }
 }
 
@@ -213,7 +220,15 @@ void TcpListener::evict_one() {
       per_source, {}, [](const auto& source_and_count) { return source_and_count.second; });
   if (most == per_source.end()) return;
   ++counts_.evicted;
-  handshakes_.erase(std::ranges::find(handshakes_, most->first, &Handshake::source));
+  drop(std::ranges::find(handshakes_, most->first, &Handshake::source));
+}
+
+// Closes only the descriptors of the handshakes: the parent's thread may have been changing the
+// sessions during the fork.
+void TcpListener::close_sockets() {
+  sockets_.clear();
+  for (const Handshake& handshake : handshakes_)
+    if (handshake.session != nullptr) ::close(handshake.session->descriptor());
 }
 
 void TcpListener::stop_listening() {
@@ -223,7 +238,7 @@ void TcpListener::stop_listening() {
 void TcpListener::set_acceptance(const AcceptedLinks& acceptance) {
   options_.acceptance = acceptance;
   counts_.rejected += handshakes_.size();
-  handshakes_.clear();
+  while (!handshakes_.empty()) drop(handshakes_.begin());
   proven_.clear();
 }
 

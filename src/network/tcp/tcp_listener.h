@@ -62,8 +62,10 @@ class TcpListener {
   // Connections that were not handed out are closed.
   void set_acceptance(const AcceptedLinks& acceptance);
 
-  // For a forked child: closes the listening sockets, so that they do not outlive the parent.
-  void close_sockets() { sockets_.clear(); }
+  // For a forked child: closes its copies of the sockets, so that they do not outlive those of the
+  // parent. The epoll belongs to the parent, too, so it stays as it is. Afterwards, this object may
+  // only be leaked.
+  void close_sockets();
 
   // Ends listening even if forked children also have the sockets. So the port is free for the next
   // job.
@@ -94,6 +96,7 @@ class TcpListener {
   bool make_room_for_descriptor(const Descriptor& socket);
   void begin_handshake(Descriptor socket, TimePoint now);
   Status advance(Handshakes::iterator handshake);
+  void drop(Handshakes::iterator handshake);
   void reject(Handshakes::iterator handshake, const Status& why);
   void expire(TimePoint now);
   void evict_one();

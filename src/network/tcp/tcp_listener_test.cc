@@ -179,6 +179,53 @@ TEST(TcpListener, GivesUpOnSlowStrangers) {
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
 }
 
+// While a forked child has a copy of a socket, closing it does not remove it from the epoll.
+TEST(TcpListener, ForgetsClosedConnectionsOfWhichAChildHasCopies) {
+  const auto is_ready_after = [](const auto& close_all) {
+    ListeningJob job;
+    job.options.handshakes_max = 1;
+    job.open();
+    const Descriptor stranger = stranger_at(job.listener->addresses()[0]);
+    work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+    const ForkedChild child([] {});
+    close_all(*job.listener, stranger);
+    EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
+    EXPECT_EQ(::send(stranger.get(), "x", 1, MSG_NOSIGNAL), 1);
+    return is_readable(job.listener->descriptor(), 100);
+  };
+  EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
+    EXPECT_EQ(*listener.try_accept(listener.next_deadline()), nullptr);
+    EXPECT_EQ(listener.counts().expired, 1u);
+  }));
+  EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
+    listener.set_acceptance(usual_acceptance());
+  }));
+  EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor& stranger) {
+    EXPECT_EQ(::send(stranger.get(), "no TLS", 6, MSG_NOSIGNAL), 6);
+    work_until(listener, [&] { return listener.counts().rejected == 1; });
+  }));
+  EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
+    const Descriptor other = stranger_at(listener.addresses()[0]);
+    work_until(listener, [&] { return listener.counts().evicted == 1; });
+    EXPECT_EQ(*listener.try_accept(listener.next_deadline()), nullptr);
+  }));
+}
+
+// The child closes its copies, and the parent still watches its own.
+TEST(TcpListener, AForkedChildClosesItsCopies) {
+  ListeningJob job;
+  job.open();
+  const Descriptor stranger = stranger_at(job.listener->addresses()[0]);
+  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  const ForkedChild child([&] { job.listener->close_sockets(); });
+  EXPECT_FALSE(is_readable(job.listener->descriptor(), 0));
+  ASSERT_EQ(::send(stranger.get(), "no TLS", 6, MSG_NOSIGNAL), 6);
+  EXPECT_TRUE(is_readable(job.listener->descriptor(), 60'000));
+  work_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
+  EXPECT_TRUE(is_readable(stranger.get(), 60'000));  // because the connection is closed
+  EXPECT_TRUE(join(*job.listener, *job.context, job.listener->addresses()[0]).accepted);
+}
+
 TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
   ListeningJob job({"127.0.0.1:0"});
   job.options.handshakes_max = 8;

@@ -34,14 +34,20 @@ class BasicDoorbells {
     Atomic<std::uint32_t> left;          // 1 + how many ranks left before this one; 0: has not left
     Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
+    // Why this rank has ended the epoch; written before the closing word.
+    Atomic<std::uint32_t> closing_reason_bytes;
+    std::array<std::byte, kLeaveReasonBytesMax> closing_reason;
   };
   struct alignas(kFlagLineBytes) Header {
-    // The closing word. 0: the epoch continues. Otherwise the low 32 bits are 1 + the rank whose
-    // death ended the epoch, and the high 32 bits are the number of ranks that had left in an
-    // orderly way before this death.
+    // The closing word. 0: the epoch continues. Otherwise it has three fields of kClosingFieldBits.
+    // From the lowest: 1 + the rank whose end has ended the epoch; 1 + the rank that has ended the
+    // epoch and says why in its line, or 0; the number of ranks that had left in an orderly way
+    // before that.
     Atomic<std::uint64_t> closing;
     Atomic<std::uint32_t> leavers;  // how many ranks have begun to leave
   };
+
+  static constexpr unsigned kClosingFieldBits = 21;
 
   static std::size_t bytes_needed(int size) {
     return sizeof(Header) + static_cast<std::size_t>(size) * sizeof(Line);
@@ -87,14 +93,18 @@ class BasicDoorbells {
   // a rank has begun to leave in between.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
-  // Ends the epoch because `dead_rank` has died: stores the closing word, then rings all ranks.
-  // Every rank that notices the death may call it. Only the first close() sets the word, so that
-  // all ranks name the same failed rank.
-  void close(int dead_rank);
+  // Ends the epoch because `dead_rank` has died, or gives up a call that others may complete:
+  // stores the closing word, then rings all ranks. Every rank that notices it may call it. Only the
+  // first close() sets the word, so that all ranks name the same failed rank. Any thread may call
+  // it without a reason; with one, only the holder of the progress lock. The reason is cut after
+  // kLeaveReasonBytesMax bytes.
+  void close(int dead_rank, std::string_view reason = {});
   std::optional<int> closed_by() const;
+  // Why the epoch has ended, as the first close() said; empty if it said nothing. Call this and the
+  // next function only if closed_by() is set.
+  std::string closing_reason() const;
   // How many ranks had left in an orderly way before the death. This number tells whether a call
-  // failed because of the death or because of a rank that had left. Call it only if closed_by() is
-  // set.
+  // failed because of the death or because of a rank that had left.
   std::uint32_t leavers_before_closing() const;
 
  private:
@@ -106,6 +116,11 @@ class BasicDoorbells {
   // and after a store of the closing word.
   void ring_always(int rank);
   void ring_all();
+  // A field of the closing word.
+  std::uint32_t closing_field(unsigned field) const {
+    const auto closing = header_->closing.load(std::memory_order_seq_cst);
+    return closing >> field * kClosingFieldBits & ((1U << kClosingFieldBits) - 1);
+  }
 
   Header* header_;
   Line* lines_;
@@ -120,6 +135,7 @@ BasicDoorbells<Atomics>::BasicDoorbells(std::byte* memory, int rank, int size)
       rank_(rank),
       size_(size) {
   CHECK(rank >= 0 && rank < size, "a rank lies between 0 and the size of the job");
+  CHECK(size >> kClosingFieldBits == 0, "the closing word has room for all ranks");
 }
 
 template <class Atomics>
@@ -196,12 +212,24 @@ auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
 }
 
 template <class Atomics>
-void BasicDoorbells<Atomics>::close(int dead_rank) {
+void BasicDoorbells<Atomics>::close(int dead_rank, std::string_view reason) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
+  // After our first close(), others may read our line. So it is written only while the epoch
+  // continues.
+  if (!reason.empty() && !closed_by()) {
+    Line& mine = line(rank_);
+    const auto bytes = std::min(reason.size(), kLeaveReasonBytesMax);
+    Atomics::write_bytes(mine.closing_reason.data(),
+                         reinterpret_cast<const std::byte*>(reason.data()), bytes);
+    mine.closing_reason_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+  }
   std::uint64_t open = 0;
   const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
-  header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | failed_rank,
-                                           std::memory_order_seq_cst);
+  const auto closer = reason.empty() ? 0 : static_cast<std::uint64_t>(rank_) + 1;
+  header_->closing.compare_exchange_strong(
+      open,
+      std::uint64_t{leavers()} << 2 * kClosingFieldBits | closer << kClosingFieldBits | failed_rank,
+      std::memory_order_seq_cst);
   // Ring even if another rank stored the word first, because that rank may have died before it
   // rang.
   ring_all();
@@ -209,14 +237,27 @@ void BasicDoorbells<Atomics>::close(int dead_rank) {
 
 template <class Atomics>
 std::optional<int> BasicDoorbells<Atomics>::closed_by() const {
-  const auto closing = header_->closing.load(std::memory_order_seq_cst);
-  if (closing == 0) return std::nullopt;
-  return static_cast<int>(closing & 0xFFFFFFFF) - 1;
+  const std::uint32_t failed_rank = closing_field(0);
+  if (failed_rank == 0) return std::nullopt;
+  return static_cast<int>(failed_rank) - 1;
+}
+
+template <class Atomics>
+std::string BasicDoorbells<Atomics>::closing_reason() const {
+  const std::uint32_t closer = closing_field(1);
+  if (closer == 0) return {};
+  const Line& theirs = line(static_cast<int>(closer) - 1);
+  const auto bytes = std::min<std::size_t>(
+      theirs.closing_reason_bytes.load(std::memory_order_relaxed), kLeaveReasonBytesMax);
+  std::string reason(bytes, '\0');
+  Atomics::read_bytes(reinterpret_cast<std::byte*>(reason.data()), theirs.closing_reason.data(),
+                      bytes);
+  return reason;
 }
 
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::leavers_before_closing() const {
-  return static_cast<std::uint32_t>(header_->closing.load(std::memory_order_seq_cst) >> 32);
+  return closing_field(2);
 }
 
 using Doorbells = BasicDoorbells<HardwareAtomics>;
