@@ -24,6 +24,7 @@ if int(os.environ.get("FARANDOLE_RANK", "0")) % 2:
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax_frontend import JaxFrontend
 from random_steps import Step
 from reference import Array, input_of
@@ -148,6 +149,21 @@ class JaxCompiledChecks(Suite):
                 found = transform(jnp.ones(rows))
                 np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
+    def check_gradient_of_unequal_parts(self) -> None:
+        """Some ranks get one row more of the reducescatter, and one of them may get none."""
+        for rows in (1, 2 * self.size + 1):
+            count, rest = divmod(rows, self.size)
+            of_all = [self.weights(r, count + (r < rest)) for r in range(self.size)]
+            weights, scattered = of_all[self.rank], np.concatenate(of_all)
+
+            def loss(x: jax.Array, weights: Array = weights) -> jax.Array:
+                return (hvd.reducescatter(x)[:, 0] * weights).sum()
+
+            eager = jax.grad(loss)(jnp.ones((rows, 1)))
+            np.testing.assert_allclose(eager[:, 0], scattered, rtol=1e-12)
+            examples = jax.jit(jax.vmap(jax.grad(loss)))(jnp.ones((3, rows, 1)))
+            np.testing.assert_allclose(examples[2, :, 0], scattered, rtol=1e-12)
+
     def check_gradient_of_one_array_of_a_batch(self) -> None:
         def loss(x: jax.Array) -> jax.Array:
             tree = {"x": x, "constant": jnp.ones(3), "number": jnp.arange(2)}
@@ -181,6 +197,54 @@ class JaxCompiledChecks(Suite):
             assert jax.tree.structure(mean) == jax.tree.structure(tree)
             assert mean["b"][0].dtype == jnp.int32 and mean["b"][1] == 3
         assert hvd.allreduce({}) == {}
+
+    def check_calls_on_constants(self) -> None:
+        """They are a part of the program, so they run in each of its turns on all ranks, even if
+        the ranks trace the program in different turns."""
+
+        @jax.jit
+        def rows_of_all(x: jax.Array) -> jax.Array:
+            return hvd.allreduce(np.float32(len(x)), op=hvd.Sum)
+
+        for turn in range(4):  # rank 0 traces in each turn, the others in the first two
+            rows = [3 + turn if rank == 0 else 3 + turn % 2 for rank in range(self.size)]
+            assert rows_of_all(jnp.ones(rows[self.rank])) == sum(rows), turn
+
+        own, size = np.array([self.rank + 1.0]), self.size
+        total = size * (size + 1) / 2
+        for constant in (own, jnp.asarray(own), own[0]):
+            program = jax.jit(lambda x, c=constant: x * hvd.allreduce(c, op=hvd.Sum))
+            assert "farandole_call" in program.lower(jnp.ones(2)).as_text()
+            assert (program(jnp.ones(2)) == total).all()
+            looped = jax.lax.scan(
+                lambda s, _, c=constant: (s + hvd.allreduce(c, op=hvd.Sum).sum(), None),
+                0.0,
+                None,
+                length=3,
+            )
+            assert looped[0] == 3 * total
+
+    def check_calls_on_constants_outside_of_jit(self) -> None:
+        """Eager derivatives and vmap make them at once, also with shapes that differ."""
+        uneven = np.ones(1 + self.rank)
+        total = self.size * (self.size + 1) / 2
+
+        def scaled(x: jax.Array) -> jax.Array:
+            return (x * hvd.allgather(uneven).sum()).sum()
+
+        assert (jax.grad(scaled)(jnp.ones(2)) == total).all()
+        assert (jax.vmap(scaled)(jnp.ones(2)) == total).all()
+
+        @jax.jit
+        def with_number(x: jax.Array) -> jax.Array:
+            with jax.ensure_compile_time_eval():
+                return x * int(hvd.allreduce(np.int32(2), op=hvd.Sum))
+
+        assert with_number(1.0) == 2 * self.size
+        program = jax.jit(lambda x: x + hvd.alltoall(uneven, [1] * self.size)[0])
+        self.expect_error("splits cannot be used inside jit", program, 1.0)
+        with pytest.raises(jax.errors.ConcretizationTypeError):
+            jax.jit(lambda x: x * int(hvd.allreduce(np.int32(2))))(1.0)
 
     def check_threads_with_names(self) -> None:
         def work(number: int) -> None:

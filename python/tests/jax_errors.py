@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from unittest import mock
 
 import jax
@@ -26,6 +28,24 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "  rank 1   w: float32 [3] (rank 0 has w: float32 [2])\n"
         "Make the state in the same way on all ranks",
     )
+    yield (
+        _state_with_a_tuple_of_nnx,
+        "`train` is a tuple with an object of Flax NNX, but JaxState can change such an object "
+        "only if it has a name of its own: write JaxState(model=model, optimizer=optimizer)",
+    )
+    yield (
+        lambda: hvd.broadcast_parameters({"a": 1.0, ("b", "c")[hvd.rank()]: 2.0}),
+        "params has other leaves, or another order of them, on some ranks: leaf 2 is\n"
+        "  rank 0   `['b']`\n"
+        "  rank 1   `['c']`\n"
+        "Give all ranks the same keys in the same order",
+    )
+
+
+def _state_with_a_tuple_of_nnx() -> None:
+    nnx = SimpleNamespace(Object=type("Object", (), {}))  # Flax takes seconds to import
+    with mock.patch.dict(sys.modules, {"flax.nnx": nnx}):
+        hvd.elastic.JaxState(train=(nnx.Object(), 3))
 
 
 def _arrays() -> Iterator[tuple[Callable[[], object], str]]:

@@ -107,5 +107,43 @@ class JaxLibraryChecks(Suite):
     def check_flax_nnx(self) -> None:
         self.expect_training_of_all_rows(train_nnx)
 
+    def check_flax_nnx_in_an_elastic_state(self) -> None:
+        """The state changes the objects that the program trains."""
+        model = NnxModel(nnx.Rngs(self.rank))
+        adam = hvd.DistributedOptimizer(optax.adam(0.1))
+        optimizer = nnx.Optimizer(model, adam, wrt=nnx.Param)
+        state = hvd.elastic.JaxState(model=model, optimizer=optimizer, batch=0)
+
+        @nnx.jit
+        def train(model: Any, optimizer: Any, x: Any, y: Any) -> None:
+            optimizer.update(model, nnx.grad(lambda model: squared_error(model(x), y))(model))
+
+        def values() -> list[bytes]:
+            return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(nnx.state(model))]
+
+        own_x, own_y = self.x[self.rank :: self.size], self.y[self.rank :: self.size]
+        step = hvd.elastic.Step(state)
+        failures, after = 0, [values()]
+        while step.ready() and state.batch < 3:
+            with step:
+                train(model, optimizer, own_x, own_y)
+                if state.batch == 1 and failures == 0:
+                    failures += 1
+                    raise hvd.GroupLostError("a failure that the test made")
+                state.batch += 1
+                after.append(values())
+        assert failures == 1 and len({tuple(row) for row in after}) == 4
+        assert state.model is model and state.optimizer is optimizer
+        hvd.check_parameters((nnx.state(model), nnx.state(optimizer)))
+        wanted = NnxModel(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(wanted, adam, wrt=nnx.Param)
+        for _ in range(3):
+            train(wanted, optimizer, own_x, own_y)
+        hvd.check_parameters((nnx.state(model), nnx.state(wanted)))
+        assert values() == [np.asarray(a).tobytes() for a in jax.tree.leaves(nnx.state(wanted))]
+        state.model = None
+        state.restore()
+        assert state.model is model
+
     def check_equinox(self) -> None:
         self.expect_training_of_all_rows(train_equinox)

@@ -3,16 +3,21 @@ data."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
+import pytest
 from jax_frontend import JaxFrontend
 from suite import Suite
 
 import farandole.jax as hvd
+from farandole import lifecycle
 
 STEPS = 8
 ROWS = 12  # of all ranks together, a multiple of every size that is tested
@@ -72,12 +77,74 @@ class JaxTrainingChecks(Suite):
                 self.expect_error("are not the same on all ranks", hvd.check_parameters, apart)
 
     def check_accumulated_gradients(self) -> None:
-        """optax.MultiSteps calls the optimizer, and so the allreduce, in every second step."""
+        """optax.MultiSteps averages the gradients of two steps."""
         wrapped = optax.MultiSteps(hvd.DistributedOptimizer(optax.sgd(0.1)), 2)
         together = self.train(wrapped, self.own_rows(self.x), self.own_rows(self.y))
         hvd.check_parameters(together)
         alone = self.train(optax.MultiSteps(optax.sgd(0.1), 2), self.x, self.y)
         self.expect_close(together, alone)
+
+    def train_by_loss(self, optimizer: Any, names: str, all_rows: bool, compiled: bool) -> Any:
+        """Train with an optimizer whose update() takes more arguments, with these names."""
+        x, y = (data if all_rows else self.own_rows(data) for data in (self.x, self.y))
+
+        def value_fn(params: Any) -> jax.Array:
+            return ((x[0] @ params["w"] - y[0]) ** 2).mean()
+
+        def step(params: Any, state: Any) -> Any:
+            value, gradients = jax.value_and_grad(value_fn)(params)
+            known = {
+                "value": value,
+                "grad": jax.tree.map(jnp.array, gradients) if compiled else gradients,
+                "value_fn": value_fn,
+                "obj_fn": value_fn,
+                "grad_fn": lambda params, _: jax.grad(value_fn)(params),
+            }
+            options = {name: known[name] for name in names.split()}
+            updates, state = optimizer.update(gradients, state, params, **options)
+            return optax.apply_updates(params, updates), state
+
+        run = jax.jit(step) if compiled else step
+        params = {"w": jnp.ones((5, 1))}
+        state = optimizer.init(params)
+        for _ in range(4 if compiled else 1):
+            params, state = run(params, state)
+        return params
+
+    def check_optimizers_that_use_the_loss(self) -> None:
+        ascent = optax.chain(optax.contrib.normalize(), optax.sgd(0.05))
+        plateau = optax.contrib.reduce_on_plateau(factor=0.5, patience=1, rtol=0.2)
+        search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
+        for optimizer, names, compiled in (
+            (optax.chain(optax.sgd(0.1), plateau), "value", True),
+            (optax.polyak_sgd(), "value", True),
+            (optax.polyak_sgd(), "value", False),
+            (optax.lbfgs(), "value grad value_fn", True),
+            (optax.chain(optax.sgd(1.0), search), "value grad value_fn", True),
+            (optax.chain(optax.sgd(1.0), search), "value grad value_fn", False),
+            (optax.contrib.sophia(0.1), "obj_fn", True),
+            (optax.contrib.sam(optax.sgd(0.1), ascent, opaque_mode=True), "grad_fn", True),
+        ):
+            alone = self.train_by_loss(optimizer, names, True, compiled)
+            together = hvd.DistributedOptimizer(optimizer)
+            found = self.train_by_loss(together, names, False, compiled)
+            hvd.check_parameters(found)
+            np.testing.assert_allclose(found["w"], alone["w"], rtol=1e-6, atol=1e-9)
+
+    def check_a_sum_of_losses(self) -> None:
+        """Polyak's step is the loss by the square of the gradient, so a sum over n ranks makes it n
+        times smaller, and the step stays the same."""
+        wanted = self.train_by_loss(optax.polyak_sgd(1e9), "value", True, True)
+        summed = hvd.DistributedOptimizer(optax.polyak_sgd(1e9), op=hvd.Sum)
+        found = self.train_by_loss(summed, "value", False, True)
+        np.testing.assert_allclose(found["w"], wanted["w"], rtol=1e-6, atol=1e-9)
+        search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
+        summed = hvd.DistributedOptimizer(optax.chain(optax.sgd(1 / self.size), search), op=hvd.Sum)
+        found = self.train_by_loss(summed, "value grad value_fn", False, True)
+        wanted = self.train_by_loss(
+            optax.chain(optax.sgd(1.0), search), "value grad value_fn", True, True
+        )
+        np.testing.assert_allclose(found["w"], wanted["w"], rtol=1e-6, atol=1e-9)
 
     def check_gradients_of_all_ranks(self) -> None:
         params = initial_parameters()
@@ -88,6 +155,26 @@ class JaxTrainingChecks(Suite):
             self.expect_close(found, wanted)
             np.testing.assert_allclose(value, loss_of(params, x, y))
             self.expect_close(transform(hvd.grad(loss_of))(params, x, y), wanted)
+
+    def check_gradients_outside_of_the_group(self) -> None:
+        """A rank that is not a member gets its own gradients."""
+        params, mine = initial_parameters(), (self.own_rows(self.x)[0], self.own_rows(self.y)[0])
+        for group in self.groups:
+            members = group.ranks if group.included() else [self.rank]
+            rows = np.isin(np.arange(ROWS) % self.size, members)
+            wanted = jax.grad(loss_of)(params, self.x[0][rows], self.y[0][rows])
+            optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), process_set=group)
+            for transform in (lambda function: function, jax.jit):
+                found = transform(hvd.grad(loss_of, process_set=group))(params, *mine)
+                self.expect_close(found, wanted)
+                own = jax.grad(loss_of)(params, *mine)
+                updates, _ = transform(optimizer.update)(own, optimizer.init(params))
+                self.expect_close(updates, jax.tree.map(lambda array: -array, wanted))
+            if not group.included():
+                with mock.patch.object(lifecycle, "is_elastic", lambda: True):
+                    compiled = jax.jit(hvd.grad(loss_of, process_set=group))
+                    with pytest.raises(jax.errors.JaxRuntimeError, match="not a member"):
+                        jax.block_until_ready(compiled(params, *mine))
 
     def check_auxiliary_results(self) -> None:
         def with_count(params: Any, x: jax.Array, y: jax.Array) -> Any:
@@ -108,6 +195,17 @@ class JaxTrainingChecks(Suite):
         hvd.check_parameters(found)
         if self.size > 1:
             self.expect_error("the first is `['hidden']['b']`", hvd.check_parameters, params)
+
+    def check_parameters_in_another_order(self) -> None:
+        """JAX keeps the order of an OrderedDict."""
+        names = ["alpha", "beta", "gamma"][:: -1 if self.rank else 1]
+        params = {"hidden": OrderedDict((name, jnp.ones(1)) for name in names), "w": jnp.ones(1)}
+        if self.size > 1:
+            text = "leaf 1 is\n"
+            self.expect_error(text, hvd.broadcast_parameters, params)
+            fewer = {"w": jnp.ones(1)} if self.rank else {}
+            self.expect_error("there is none", hvd.broadcast_parameters, fewer)
+        assert hvd.broadcast_parameters({"w": jnp.ones(1)})["w"] == 1
 
     def check_random_keys_are_parameters(self) -> None:
         """Dropout layers of Flax keep a key and a counter in uint32 beside the parameters."""

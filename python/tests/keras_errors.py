@@ -34,6 +34,7 @@ def cases() -> Iterator[Case]:
     yield from _optimizers()
     yield from _training()
     yield from _callbacks()
+    yield from _states()
     yield (
         lambda: hvd.broadcast_variables([3], 0),
         "variables must be a list of variables, such as model.variables; it contains 3",
@@ -42,7 +43,7 @@ def cases() -> Iterator[Case]:
         lambda: hvd.broadcast_global_variables(0),
         "broadcast_global_variables() has no meaning in Keras 3, which keeps no list of all "
         "variables: add hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to fit(), or "
-        "call hvd.broadcast_variables(model.variables, root_rank)",
+        "call hvd.broadcast_variables(model.weights, root_rank)",
     )
     yield (
         lambda: hvd.SyncBatchNormalization(fused=True),
@@ -62,6 +63,13 @@ def _optimizers() -> Iterator[Case]:
         lambda: hvd.DistributedOptimizer(distributed),
         "the optimizer is distributed already, so its gradients would be combined twice: call "
         "DistributedOptimizer() once",
+    )
+    clipping = hvd.DistributedOptimizer(sgd(global_clipnorm=1.0))
+    yield (
+        lambda: clipping.register_local_var(keras.Variable(1.0)),
+        "an optimizer with global_clipnorm cannot have local variables: the norm would include "
+        "their gradients, which differ by rank, so the ranks would clip the shared gradients by "
+        "different factors; use clipnorm or clipvalue",
     )
     yield (
         lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Max),
@@ -85,6 +93,13 @@ def _optimizers() -> Iterator[Case]:
         lambda: hvd.DistributedOptimizer(other, backward_passes_per_step=2),
         "backward_passes_per_step is 2, but gradient_accumulation_steps of the optimizer is 3: "
         "give one of them",
+    )
+    several = keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(sgd()))
+    yield (
+        lambda: hvd.DistributedOptimizer(several, backward_passes_per_step=2),
+        "backward_passes_per_step is 2, but a MultiOptimizer does not accumulate gradients: give "
+        "gradient_accumulation_steps=2 to each of its optimizers, which then average the gradients "
+        "of several batches",
     )
     layer = keras.layers.Dense(1, name="head")
     yield (
@@ -157,4 +172,31 @@ def _callbacks() -> Iterator[Case]:
     yield (
         hvd.callbacks.BestModelCheckpoint().on_train_begin,
         "BestModelCheckpoint has no path: set its attribute filepath",
+    )
+
+
+def _states() -> Iterator[Case]:
+    headline = "the ranks cannot begin with the same variables:"
+    advice = (
+        "Build the model and its optimizers in the same way on all ranks before the training "
+        "begins: give the model a keras.Input, or call model.build(input_shape), and call "
+        "optimizer.build() of optimizers that compile() does not get"
+    )
+    model = keras.Sequential([keras.layers.Dense(1)])
+    yield (
+        hvd.elastic.KerasState(model).sync,
+        f"{headline}\n  ranks 0, 1   the model is not built\n{advice}",
+    )
+    layers = [keras.layers.Dense(1, name=f"layer_{i}") for i in range(2 - hvd.rank())]
+    shorter = keras.Sequential([keras.Input((3,)), *layers], name="model")
+    yield (
+        hvd.elastic.KerasState(shorter).sync,
+        f"{headline}\n  rank 1   variable 2 is missing (on rank 0, it is float32 (1, 1))\n{advice}",
+    )
+    layer = keras.layers.Dense(1 + hvd.rank(), name="layer")
+    wider = keras.Sequential([keras.Input((3,)), layer], name="model")
+    yield (
+        hvd.elastic.KerasState(wider).sync,
+        f"{headline}\n  rank 1   variable 0 model/layer/kernel is float32 (3, 2) (on rank 0, it is "
+        f"float32 (3, 1))\n{advice}",
     )

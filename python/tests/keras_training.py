@@ -9,6 +9,7 @@ import importlib
 import os
 import pickle
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,8 @@ from suite import Suite
 
 import farandole.keras as hvd
 from farandole.comparison import allreduce_max
-from farandole.elastic import HostsUpdatedInterrupt, ObjectState
-from farandole.keras.operations import variables_of
 from farandole.keras.optimizer import is_distributed
+from farandole.keras.variables import variables_of
 
 assert os.environ.get("WANTED_KERAS", keras.__version__) == keras.__version__
 
@@ -84,6 +84,13 @@ def values_of(model: Any) -> list[Any]:
     return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables_of(model)]
 
 
+def seeds_of(model: Any) -> list[Any]:
+    """Return the states of the model's seed generators."""
+    weights = set(map(id, model.weights))
+    states = [variable for variable in model.variables if id(variable) not in weights]
+    return [keras.ops.convert_to_numpy(state).tolist() for state in states]
+
+
 class TwoOptimizers(keras.Model):
     """A model of the TensorFlow backend, in which compile() gets no optimizer, as in a GAN."""
 
@@ -100,7 +107,18 @@ class TwoOptimizers(keras.Model):
         return {"loss": loss}
 
 
-class KerasTrainingChecks(Suite):
+class RecordRates(keras.callbacks.Callback):
+    """Keeps the learning rate of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.rates.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+
+class KerasFixture(Suite):
     def __init__(self) -> None:
         super().__init__(KerasFrontend())
         random = np.random.default_rng(3)
@@ -162,6 +180,8 @@ class KerasTrainingChecks(Suite):
         if self.size > 1:
             self.expect_error("are not the same on all ranks", hvd.check_parameters, model)
 
+
+class KerasTrainingChecks(KerasFixture):
     def check_gradients_of_different_variables(self) -> None:
         """Ranks that have gradients of different variables get errors, not averages of them."""
         if keras.config.backend() == "jax":  # its functions have a gradient of each variable
@@ -376,6 +396,58 @@ class KerasTrainingChecks(Suite):
         finally:
             keras.config.set_dtype_policy("float32")
 
+    def check_loss_scaling_with_local_variables(self) -> None:
+        """An overflow of a local gradient on one rank skips the update of all ranks. On the
+        backends in which a variable may have no gradient, another rank has no local gradient."""
+        self.train_with_an_overflow(has_gradient=True)
+        if keras.config.backend() != "jax":
+            self.train_with_an_overflow(has_gradient=self.size == 1 or self.rank > 0)
+
+    def train_with_an_overflow(self, *, has_gradient: bool) -> None:
+        keras.utils.set_random_seed(1)
+        inputs = [keras.Input((1,)), keras.Input((1,))]
+        shared, local = (keras.layers.Dense(1, use_bias=False) for _ in range(2))
+        # In both cases one operation, because it changes the order of the variables.
+        follow = keras.ops.negative if has_gradient else keras.ops.stop_gradient
+        of_local = follow(local(-inputs[1]))
+        model = keras.Model(inputs, shared(inputs[0]) + of_local)
+        optimizer = hvd.PartialDistributedOptimizer(
+            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0),
+            local_layers=local,
+        )
+        model.compile(optimizer, loss=lambda _, found: keras.ops.mean(found))
+        before = [keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)]
+        x = np.ones((4, 1), "float32")
+        own = x * self.size
+        if self.rank == self.size - 1:
+            own[2] = np.inf
+        model.fit([x, own], x, batch_size=1, shuffle=False, verbose=0)
+        after = [keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)]
+        steps = np.multiply([3, 3 if has_gradient else 0], 0.5)
+        np.testing.assert_allclose(after, np.subtract(before, steps), rtol=1e-5)
+        self.expect_equal_replicas([shared.kernel, optimizer.dynamic_scale, optimizer.iterations])
+
+    def check_a_loss_that_is_not_scaled(self) -> None:
+        if keras.config.backend() == "jax":
+            return  # there, the apply() of a LossScaleOptimizer of Keras raises a TypeError
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            variable = keras.Variable(1.0, dtype="float32")
+            for scales in (False, True):
+                optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+                optimizer.build([variable])
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    gradient = keras.ops.ones(())
+                    for _ in range(2):
+                        gradient = optimizer.scale_loss(gradient) if scales else gradient
+                        optimizer.apply([gradient], [variable])
+                found = [str(warning.message) for warning in caught]
+                assert len(found) == (not scales), found
+                assert scales or "optimizer.scale_loss(loss)" in found[0]
+        finally:
+            keras.config.set_dtype_policy("float32")
+
     def check_variables_of_the_root(self) -> None:
         """The ranks begin with different weights, and a random generator has a state in uint32."""
         root = self.size - 1
@@ -384,12 +456,14 @@ class KerasTrainingChecks(Suite):
         model = make_model(seed=self.rank + 1, dropout=0.5)
         self.train_together(model, optimizer, callbacks=[callback])
         self.expect_equal_replicas(model)
+        # Each rank keeps its own seed, and so drops different units.
+        assert [seed for seed, _ in seeds_of(model)] == [self.rank + 1]
         model = make_model(seed=self.rank + 1)
         self.expect_apart(model)
         hvd.broadcast_variables(model.variables, root_rank=root)
         self.expect_equal_replicas(model)
         for one, other in zip(values_of(model), values_of(make_model(seed=root + 1)), strict=True):
-            assert np.array_equal(one, other) or one.dtype == np.uint32
+            assert np.array_equal(one, other)
 
     def check_the_first_step_with_variables_of_the_root(self) -> None:
         """A rank may have built or used its optimizer before, or not."""
@@ -483,18 +557,9 @@ class KerasTrainingChecks(Suite):
 
     def rates_of(self, *callbacks: Any, epochs: int = 3) -> list[float]:
         """Return the learning rate of each batch."""
-        rates: list[float] = []
-
-        class Record(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                rate = self.model.optimizer.learning_rate
-                rates.append(float(keras.ops.convert_to_numpy(rate)))
-
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3))
-        self.train_together(
-            make_model(), optimizer, callbacks=[*callbacks, Record()], epochs=epochs
-        )
-        return rates
+        optimizer, record = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), RecordRates()
+        self.train_together(make_model(), optimizer, callbacks=[*callbacks, record], epochs=epochs)
+        return record.rates
 
     def check_learning_rates(self) -> None:
         rate, size = 0.1, self.size
@@ -505,14 +570,26 @@ class KerasTrainingChecks(Suite):
         ]
         np.testing.assert_allclose(warm_up, [*wanted, *[rate] * BATCHES], rtol=1e-5)
         steps = hvd.callbacks.LearningRateScheduleCallback
+        # A constant multiplier means exponential decay from start_epoch on.
         found = self.rates_of(
-            steps(rate, lambda epoch: 0.5**epoch, end_epoch=2), steps(rate, 0.1, start_epoch=2)
+            steps(rate, lambda epoch: 0.5**epoch, end_epoch=1),
+            steps(0.7, 0.9, start_epoch=1),
+            epochs=4,
         )
-        wanted = [rate * factor for factor in (1, 0.5, 0.1) for _ in range(BATCHES)]
+        wanted = [factor for factor in (rate, 0.7, 0.63, 0.567) for _ in range(BATCHES)]
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        smooth = self.rates_of(steps(rate, lambda epoch: 1 / (1 + epoch), staircase=False))
+        found = self.rates_of(steps(rate, 0.5, start_epoch=1, staircase=False))
+        wanted = [rate * 0.5 ** (batch / BATCHES) for batch in range(2 * BATCHES)]
+        np.testing.assert_allclose(found, [*[np.float32(0.3)] * BATCHES, *wanted], rtol=1e-5)
+        smooth = steps(rate, lambda epoch: 1 / (1 + epoch), staircase=False)
         wanted = [rate / (1 + batch / BATCHES) for batch in range(3 * BATCHES)]
-        np.testing.assert_allclose(smooth, wanted, rtol=1e-5)
+        np.testing.assert_allclose(self.rates_of(smooth), wanted, rtol=1e-5)
+        # Another fit() has fewer batches, as after a change of the number of ranks.
+        x, y = (rows[: len(rows) // 2] for rows in self.own_rows())
+        sgd, record, size = keras.optimizers.SGD(1.0), RecordRates(), ROWS // self.size
+        self.fit(make_model(), sgd, x, y, size, callbacks=[smooth, record], epochs=1)
+        wanted = [rate / (1 + batch / (BATCHES // 2)) for batch in range(BATCHES // 2)]
+        np.testing.assert_allclose(record.rates, wanted, rtol=1e-5)
 
     def check_models_from_files(self) -> None:
         wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1, momentum=0.9))
@@ -558,148 +635,43 @@ class KerasTrainingChecks(Suite):
             values = np.array([self.rank, 1], "float32")
             found = hvd.allreduce(values, op=hvd.Sum, compression=compression)
             assert found.dtype == np.float32 and found.tolist() == [total, self.size]
+            # A cast to the other dtype of 2 bytes would lose range or digits.
+            for dtype, value in (("bfloat16", 2.0**100), ("float16", 1 + 2.0**-10)):
+                tensor = keras.ops.cast([value], dtype)
+                found = np.array(hvd.allreduce(tensor, compression=compression))
+                assert found.dtype.name == dtype and found.astype(float).tolist() == [value]
         tensor = keras.ops.full((2,), float(self.rank))
-        assert hvd.broadcast(tensor, self.size - 1).tolist() == [self.size - 1] * 2
+        found = hvd.broadcast(tensor, self.size - 1)
+        assert np.array(found).tolist() == [self.size - 1] * 2
         assert hvd.allgather(np.full(self.rank + 1, self.rank)).tolist() == [
             rank for rank in range(self.size) for _ in range(rank + 1)
         ]
         part = hvd.reducescatter(np.ones((self.size, 2), "float32"), op=hvd.Sum)
         assert part.tolist() == [[self.size] * 2]
 
-    def check_elastic_state(self) -> None:
-        model = make_model(seed=self.rank + 1)
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
-        model.compile(optimizer=optimizer, loss="mse")
-        x, y = self.own_rows()
-        state = hvd.elastic.KerasState(model, epoch=0, batch=0)
-        attempts: list[tuple[int, int]] = []
-        rank = self.rank
-
-        class FailTwice(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
-                    raise HostsUpdatedInterrupt(skip_sync=False)
-                # The calls of the other ranks fail, because this one leaves the job.
-                if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
-                    raise hvd.GroupLostError("a failure that the test made")
-
-        @hvd.elastic.run
-        def train(state: Any) -> None:
-            attempts.append((state.epoch, state.batch))
-            model.fit(
-                x,
-                y,
-                batch_size=ROWS // self.size,
-                epochs=EPOCHS - state.epoch,
-                shuffle=False,
-                verbose=0,
-                callbacks=[
-                    FailTwice(),
-                    hvd.elastic.UpdateBatchStateCallback(state),
-                    hvd.elastic.UpdateEpochStateCallback(state),
-                    hvd.elastic.CommitStateCallback(state, batches_per_commit=1),
-                ],
-            )
-
-        train(state)
-        assert attempts == [(0, 0), (1, 1), (1, 2)], attempts
-        assert (state.epoch, state.batch) == (EPOCHS, 0)
-        self.expect_equal_replicas(model)
-        committed = values_of(model)
-        model.variables[0].assign(model.variables[0] * 0)
-        state.restore()
-        for one, other in zip(values_of(model), committed, strict=True):
-            assert np.array_equal(one, other)
-
-    def check_elastic_steps(self) -> None:
-        """A loop without fit(). Rank 0 fails, and then the call of the other ranks fails."""
-        model = make_model(seed=self.rank + 1)
-        state = hvd.elastic.KerasState(model, batch=0)
-        step, begun = hvd.elastic.Step(state), []
-        variable = model.variables[0]
-        while step.ready() and state.batch < 4:
-            with step:
-                if not begun:
-                    first = values_of(model)[0]
-                begun.append(state.batch)
-                if begun == [0, 1] and self.rank == 0:
-                    raise hvd.GroupLostError("a failure that the test made")
-                added = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
-                variable.assign_add(added)
-                state.batch += 1
-        assert begun == [0, 1, 1, 2, 3]
-        np.testing.assert_allclose(values_of(model)[0], first + 4 * self.size, rtol=1e-5)
-        self.expect_equal_replicas(model)
-
-    def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
-        """A rank fails in the first epoch, before the first commit."""
-        x, y = self.own_rows()
-        model, wanted = make(), make()
-        for one in (model, wanted):
-            optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
-            one.compile(optimizer=optimizer, loss="mse")
-        state = hvd.elastic.KerasState(model)
-        attempts: list[int] = []
-        rank = self.rank
-
-        class FailOnce(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                if len(attempts) == 1 and batch == 1 and rank == 0:
-                    raise hvd.GroupLostError("a failure that the test made")
-
-        def fit(one: Any, *callbacks: Any) -> None:
-            rows = ROWS // self.size
-            one.fit(x, y, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks))
-
-        @hvd.elastic.run
-        def train(state: Any) -> None:
-            attempts.append(0)
-            fit(model, FailOnce(), hvd.elastic.CommitStateCallback(state, batches_per_commit=0))
-
-        train(state)
-        assert len(attempts) == 2
-        fit(wanted)
-        self.expect_close_variables(variables_of(model), variables_of(wanted))
-
-    def check_elastic_state_of_an_optimizer_that_is_not_built(self) -> None:
-        self.expect_same_as_without_failure(make_model)
-
-    def check_elastic_state_without_a_model_that_is_built(self) -> None:
-        """On the other backends, all variables exist when fit() begins."""
-        if keras.config.backend() == "tensorflow":
-            return
-
-        def make() -> Any:
-            keras.utils.set_random_seed(1)
-            return keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
-
-        self.expect_same_as_without_failure(make)
-
-    def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
-        """Variables that were never saved keep their values."""
-        model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
-        model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
-        state = hvd.elastic.KerasState(model)
-        model.build((None, 3))
-        model.optimizer.build(model.trainable_variables)
-        model.variables[0].assign(np.ones((3, 2)))
-        model.optimizer.learning_rate = 0.25
-        state.restore()
-        assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
-        assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
-
-    def check_errors_of_calls_are_not_retried(self) -> None:
-        """In compiled steps, the errors have other classes, but are not retried either."""
-        if self.size == 1:
-            return
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
-        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
-        train = hvd.elastic.run(
-            lambda state: model.fit(np.ones((2, 3)), np.ones((2, 1 + self.rank)), verbose=0)
-        )
-        state = ObjectState(hvd.broadcast_object, hvd.rank)
-        self.expect_error("submitted differently", train, state)
-        self.expect_sum_works()
+    def check_values_of_tensors(self) -> None:
+        """A tensor or variable of TensorFlow gives a tensor, as in Horovod, and other values give
+        NumPy arrays."""
+        is_tensorflow = keras.config.backend() == "tensorflow"
+        for dtype in ("float32", "float16", "bfloat16", "int32"):
+            tensor = keras.ops.cast(keras.ops.convert_to_tensor([[self.rank, 3]]), dtype)
+            variable = keras.Variable(tensor, dtype=dtype, trainable=False)
+            for value in (tensor, variable):
+                found = [
+                    hvd.allreduce(value, name="loss", op=hvd.Sum),
+                    hvd.allgather(value),
+                    hvd.broadcast(value, self.size - 1),
+                    hvd.reducescatter(keras.ops.concatenate([value] * self.size), op=hvd.Sum),
+                ]
+                sums = [[sum(range(self.size)), 3 * self.size]]
+                rows = [[rank, 3] for rank in range(self.size)]
+                for result, wanted in zip(found, (sums, rows, rows[-1:], sums), strict=True):
+                    assert keras.backend.standardize_dtype(result.dtype) == dtype
+                    array = result.numpy() if is_tensorflow else result
+                    assert array.astype("float64").tolist() == wanted
+        mean = hvd.allreduce(keras.ops.ones(()), compression=hvd.Compression.fp16)
+        assert (mean.numpy() if is_tensorflow else mean).dtype == np.float32 and float(mean) == 1
+        assert isinstance(hvd.allreduce(np.ones(1)), np.ndarray)
 
     def check_batch_normalization_of_uneven_batches(self) -> None:
         """Each rank has a different number of rows. Some rows are masked and have the value NaN."""

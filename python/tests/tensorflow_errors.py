@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import tensorflow as tf
 
 import farandole.tensorflow as hvd
-from farandole import core
+from farandole import core, lifecycle
 from farandole.tensorflow.ops import converted
 
 Case = tuple[Callable[[], object], str]
@@ -123,6 +124,26 @@ def _optimizers() -> Iterator[Case]:
         lambda: several.compute_gradients(lambda: y * 2, [y]),
         "with backward_passes_per_step above 1, all passes must have gradients of the same "
         "variables; the first pass had x:0 []; this one has y:0 []",
+    )
+    with mock.patch.object(lifecycle, "is_elastic", lambda: True):
+        yield (
+            lambda: hvd.DistributedOptimizer(first, backward_passes_per_step=2),
+            "backward_passes_per_step is 2, but in an elastic job, an optimizer of "
+            "tf.compat.v1.train cannot add up gradients, because the sums would not return to the "
+            "last commit: use an optimizer of Keras 3",
+        )
+    yield (
+        lambda: hvd.elastic.TensorFlowState(batch=0),
+        "an eager program has no list of its variables: give them, "
+        "hvd.elastic.TensorFlowState(model.variables, …)",
+    )
+    more = [tf.Variable(1.0, name=f"x_{i}") for i in range(1 + hvd.rank())]
+    yield (
+        hvd.elastic.TensorFlowState(more).sync,
+        "the ranks cannot begin with the same variables:\n"
+        "  rank 1   variable 1 x_1:0 is float32 () (on rank 0, it is missing)\n"
+        "Give TensorFlowState the same variables on all ranks: build the model and its optimizer "
+        "before you make the state",
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -202,17 +203,21 @@ class TensorFlowTrainingChecks(Suite):
     def run_passes_eagerly(self, averages: bool) -> float:
         found = []
         for make in (lambda step: step, tf.function):
-            x = tf.Variable(10.0)
+            x, global_step = tf.Variable(10.0), tf.Variable(0, dtype=tf.int64)
             optimizer = self.distributed(averages)
 
-            def one_pass(factor: Any, x: Any = x, optimizer: Any = optimizer) -> None:
+            # size waiver: the variables of this turn of the loop
+            def one_pass(
+                factor: Any, x: Any = x, step: Any = global_step, optimizer: Any = optimizer
+            ) -> None:
                 pairs = optimizer.compute_gradients(lambda: x * factor, [x])
-                optimizer.apply_gradients(pairs)
+                optimizer.apply_gradients(pairs, global_step=step)
 
             run = make(one_pass)
             for factor in (2, 4):
                 assert x.numpy() == 10.0
                 run(tf.constant(float(factor * self.rank)))
+            assert global_step.numpy() == 2  # each pass counts
             found.append(float(x.numpy()))
         assert found[0] == found[1]
         return found[0]
@@ -221,12 +226,14 @@ class TensorFlowTrainingChecks(Suite):
         with tf.Graph().as_default():
             x = tf.Variable(10.0)
             factor = v1.placeholder(tf.float32)
-            train = self.distributed(averages).minimize(x * factor)
+            global_step = v1.train.get_or_create_global_step()
+            train = self.distributed(averages).minimize(x * factor, global_step)
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 for number in (2, 4):
                     assert session.run(x) == 10.0
                     session.run(train, {factor: number * self.rank})
+                assert session.run(global_step) == 2
                 return float(session.run(x))
 
     def check_local_variables_over_several_passes(self) -> None:
@@ -245,6 +252,22 @@ class TensorFlowTrainingChecks(Suite):
                 )
                 optimizer.apply_gradients(pairs)
             assert shared.numpy() == local.numpy() == (-1.0 if averages else -2.0)
+
+    def check_local_gradients_in_a_later_job(self) -> None:
+        """A function that was made in a job of another size divides by the size of this job."""
+        local = tf.Variable(1.0)
+
+        @tf.function
+        def gradient() -> Any:
+            tape = hvd.PartialDistributedGradientTape(tf.GradientTape())
+            tape.register_local_source(local)
+            with tape:
+                loss = local * 6.0
+            return tape.gradient(loss, local)
+
+        with mock.patch.object(type(hvd.global_process_set), "size", lambda _: 100):
+            gradient.get_concrete_function()
+        assert float(gradient()) == 6.0 / self.size
 
     def check_variables_of_the_root(self) -> None:
         root = self.size - 1
@@ -306,6 +329,59 @@ class TensorFlowTrainingChecks(Suite):
         assert found.dtype == tf.int32
         unknown = tf.IndexedSlices(mine.values, mine.indices)
         assert hvd.allreduce(unknown).dense_shape is None
+
+    def check_sparse_reductions_in_a_batch(self) -> None:
+        """Dense and sparse tensors in one list keep their places, and stay dense or sparse."""
+
+        def slices(shape: Any) -> Any:
+            dense_shape = None if shape is None else tf.constant(shape)
+            values, indices = tf.constant([[self.rank + 1.0]]), tf.constant([self.rank])
+            return tf.IndexedSlices(values, indices, dense_shape)
+
+        def reduce() -> list[Any]:
+            mixed = [slices(None), tf.constant([self.rank + 1.0]), slices([9, 1]), tf.ones([2])]
+            options = {"op": hvd.Sum, "prescale_factor": 2.0, "name": "mixed"}
+            assert not hvd.grouped_allreduce([], **options)
+            [alone] = hvd.grouped_allreduce(mixed[:1], op=hvd.Sum)
+            return [*hvd.grouped_allreduce(mixed, **options), alone]
+
+        ranks = list(range(self.size))
+        rows = [[2.0 * (rank + 1)] for rank in ranks]
+        for run in (reduce, tf.function(reduce)):
+            results = run()
+            for i, factor in ((0, 1), (2, 1), (4, 0.5)):
+                part = results[i]
+                assert isinstance(part, tf.IndexedSlices), part
+                assert part.indices.numpy().tolist() == ranks
+                assert (part.values.numpy() == np.array(rows) * factor).all()
+            assert results[0].dense_shape is None
+            assert results[2].dense_shape.numpy().tolist() == [9, 1]
+            assert results[1].numpy().tolist() == [sum(map(sum, rows))]
+            assert results[3].numpy().tolist() == [2.0 * self.size] * 2
+        self.expect_error("got Min", hvd.grouped_allreduce, [slices(None)], op=hvd.Min)
+        assert hvd.grouped_allreduce([]) == []
+
+    def check_elastic_state_with_other_variables(self) -> None:
+        if self.size == 1:
+            return
+        count = 2 if self.rank == 0 else 1
+        for variables in (
+            [tf.Variable(1.0) for _ in range(count)],
+            [tf.Variable(tf.ones([count]))],
+            [tf.Variable(1, dtype=tf.int32 if self.rank == 0 else tf.int64)],
+        ):
+            state = hvd.elastic.TensorFlowState(variables)
+            self.expect_error("cannot begin with the same variables", state.sync)
+        assert hvd.allreduce(1.0, op=hvd.Sum).numpy() == self.size
+
+    def check_elastic_state_of_a_graph(self) -> None:
+        with tf.Graph().as_default():
+            tf.Variable([1.0 + self.rank]), v1.get_variable("old", [], use_resource=False)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                state = hvd.elastic.TensorFlowState(session=session, epoch=self.rank)
+                state.sync()
+                assert state.epoch == 0 and session.run(state.variables)[0].tolist() == [1.0]
 
     def check_smaller_dtypes(self) -> None:
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):

@@ -22,10 +22,15 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
 def test_training(backend: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    run_checks(size, "keras_training:KerasTrainingChecks")
+    run_checks(
+        size,
+        "keras_training:KerasTrainingChecks",
+        "keras_optimizers:KerasOptimizersChecks",
+        "keras_elastic:KerasElasticChecks",
+    )
 
 
-@pytest.mark.parametrize("backend", everyday_and_long(["tensorflow", "torch"], ["jax"]))
+@pytest.mark.parametrize("backend", everyday_and_long(["tensorflow"], ["torch", "jax"]))
 def test_the_program_of_the_page(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,6 +58,10 @@ class JaxState(State):
     shapes and dtypes; each rank keeps its own containers and functions. Any other value may differ,
     and all ranks get that of rank 0.
 
+    An object of Flax NNX, such as a model, an optimizer or a metric, stays the same object. Its
+    variables are saved, and restore() and sync() change them in place. Give each such object a name
+    of its own.
+
     After the job has been formed again, JAX traces all programs again, because they may contain the
     number of ranks. In an elastic job, it compiles only those that have changed.
 
@@ -64,8 +69,9 @@ class JaxState(State):
         values: The values by name. They may be assigned again later.
 
     Raises:
-        CallError: The pytrees differ between the ranks, or an object of rank 0 cannot be pickled.
-        sync() raises this error on all ranks.
+        CallError: A container has an object of Flax NNX; or the pytrees differ between the ranks,
+            or an object of rank 0 cannot be pickled. sync() raises the latter two errors on all
+            ranks.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -74,19 +80,33 @@ class JaxState(State):
         for name, value in values.items():
             setattr(self, name, value)
         self._saved: dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}  # of Flax NNX, when the state was saved
         self.save()
 
     def save(self) -> None:
         wait_for_programs()  # an array may be the result of a call that fails only later
-        self._saved = {name: _copy(getattr(self, name), _saved_leaf) for name in self._names}
+        saved = {name: _copy(value, _saved_leaf) for name, value in self._contents().items()}
+        self._saved, self._objects = saved, self._nnx_objects()
 
     def restore(self) -> None:
         for name, value in self._saved.items():
-            setattr(self, name, _copy(value, _restored_leaf))
+            self._put(name, self._objects.get(name), _copy(value, _restored_leaf))
+
+    def _contents(self) -> dict[str, Any]:
+        return {name: _content(name, getattr(self, name)) for name in self._names}
+
+    def _nnx_objects(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self._names}
+        return {name: value for name, value in values.items() if _is_nnx_object(value)}
+
+    def _put(self, name: str, nnx_object: Any, value: Any) -> None:
+        if nnx_object is not None:
+            sys.modules["flax.nnx"].update(nnx_object, value)
+        setattr(self, name, value if nnx_object is None else nnx_object)
 
     def sync(self) -> None:
         """Give all ranks the values of rank 0 as they are now, and save them."""
-        values = {name: getattr(self, name) for name in self._names}
+        values = self._contents()
         # A part without arrays is one object, which may differ between the ranks.
         leaves, structure = jax.tree_util.tree_flatten_with_path(
             values, is_leaf=lambda part: part is not values and not _has_arrays(part)
@@ -100,8 +120,9 @@ class JaxState(State):
         arrays = iter(grouped_broadcast(own, 0, "elastic.arrays") if own else [])
         others = iter(objects)
         merged = [next(arrays if sent else others) for sent in is_sent]
+        nnx_objects = self._nnx_objects()
         for name, value in jax.tree.unflatten(structure, merged).items():
-            setattr(self, name, value)
+            self._put(name, nnx_objects.get(name), value)
         self.save()
 
     def reset(self) -> None:
@@ -143,11 +164,33 @@ def _copy(value: Any, copy_leaf: Callable[[Any], Any]) -> Any:
 
 
 def _has_arrays(value: Any) -> bool:
+    return any(isinstance(leaf, (jax.Array, _SavedArray)) for leaf in _leaves(value))
+
+
+def _leaves(value: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
     try:
-        leaves = jax.tree.leaves(value)
+        return jax.tree.leaves(value, is_leaf=is_leaf)
     except ValueError:  # a dict whose keys cannot be sorted is not a pytree
-        return False
-    return any(isinstance(leaf, (jax.Array, _SavedArray)) for leaf in leaves)
+        return []
+
+
+def _is_nnx_object(value: Any) -> bool:
+    """Return whether the value is an object of Flax NNX, which a program trains in place."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(value, nnx.Object)
+
+
+def _content(name: str, value: Any) -> Any:
+    """Return the variables of an object of Flax NNX, and any other value as it is."""
+    if _is_nnx_object(value):
+        return sys.modules["flax.nnx"].state(value)
+    if any(map(_is_nnx_object, _leaves(value, _is_nnx_object))):
+        raise CallError(
+            f"`{name}` is a {type(value).__name__} with an object of Flax NNX, but JaxState can "
+            "change such an object only if it has a name of its own: write JaxState(model=model, "
+            "optimizer=optimizer)"
+        )
+    return value
 
 
 def _is_sent_as_array(leaf: Any) -> bool:

@@ -23,7 +23,7 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.jax import arrays as jax_arrays
 from farandole.jax.compression import Compression
-from farandole.jax.primitive import TracedCall, bind, run_now, wait_for_programs
+from farandole.jax.primitive import TracedCall, bind, is_traced, run_now, wait_for_programs
 from farandole.operations import (
     Allgather,
     Allreduce,
@@ -230,8 +230,8 @@ def _run(
 
 def _run_all(operation: Operation, inputs: Sequence[Any], name: str | None) -> list[Any]:
     text = arguments.call_name(name)
-    if any(isinstance(array, jax.core.Tracer) for array in inputs):
-        return bind(TracedCall.of(operation, text), inputs)
+    if is_traced(inputs):
+        return bind(TracedCall.of(operation, text), [jnp.asarray(array) for array in inputs])
     return run_now(operation, inputs, name)
 
 
@@ -251,7 +251,7 @@ def _alltoall(
     if splits is None:
         return _run(Alltoall(process_set, None), list(tensors), name)
     inputs = [_array_of(tensor) for tensor in tensors]
-    if any(isinstance(array, jax.core.Tracer) for array in (*inputs, *splits)):
+    if is_traced((*inputs, *splits)):
         raise CallError(
             "alltoall with splits cannot be used inside jit or another transformation, because "
             "the shape of its result depends on the other ranks: leave out splits, and give all "

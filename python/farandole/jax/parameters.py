@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any, TypeVar
 
 import jax
 
+from farandole.comparison import table, texts_if_different
+from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.jax import arrays as jax_arrays
 from farandole.jax.operations import broadcast
-from farandole.jax.primitive import wait_for_programs
+from farandole.jax.primitive import is_traced, wait_for_programs
 from farandole.training import parameter_check
 
 Tree = TypeVar("Tree")
@@ -25,8 +29,8 @@ def broadcast_parameters(
 ) -> Tree:
     """Return root_rank's values of a pytree, such as parameters or the state of an optimizer.
 
-    The call blocks until all members have made it. All members give a pytree of the same structure,
-    with the same shapes and dtypes.
+    The call blocks until all members have made it. All members give a pytree with the same paths in
+    the same order, and with the same shapes and dtypes. Inside jit, the paths are not compared.
 
     Args:
         params: The pytree. Its leaves are arrays, numbers or keys of jax.random.
@@ -34,10 +38,33 @@ def broadcast_parameters(
         process_set: The group; by default all ranks.
 
     Raises:
-        CallError: The members give different shapes or dtypes, or a leaf is not an array.
+        CallError: The members give different paths, shapes or dtypes, or a leaf is not an array.
         GroupLostError: A member has left or died.
     """
+    if not is_traced(jax.tree.leaves(params)):
+        _check_paths(params, process_set)
     return broadcast(params, root_rank, "parameters", process_set)
+
+
+def _check_paths(params: Any, process_set: Group) -> None:
+    """Raise CallError on all members if their pytrees have different paths, or the same paths in
+    another order, such as that of an OrderedDict. Broadcast pairs the leaves by their order."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    paths = json.dumps([jax.tree_util.keystr(path) for path, _ in leaves])
+    texts = texts_if_different(paths, "parameters.paths", process_set)
+    if not texts:
+        return
+    by_rank = {rank: json.loads(text) for rank, text in texts.items()}
+    columns = enumerate(itertools.zip_longest(*by_rank.values()), start=1)
+    number, column = next((i, column) for i, column in columns if len(set(column)) > 1)
+    rows = {
+        rank: "there is none" if path is None else f"`{path}`"
+        for rank, path in zip(by_rank, column, strict=True)
+    }
+    raise CallError(
+        f"params has other leaves, or another order of them, on some ranks: leaf {number} is\n"
+        f"{table(rows)}\nGive all ranks the same keys in the same order"
+    )
 
 
 def check_parameters(

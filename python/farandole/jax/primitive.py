@@ -4,7 +4,7 @@ One primitive serves all operations. It has an ordered effect, so XLA runs all c
 one after another, in the order in which the program makes them. This holds inside one compiled
 program and between several (docs/decisions/0065). Only this module and programs.py use parts of JAX
 that are not public; here, these are `jax._src.effects`, `jax._src.core.abstract_token`,
-`jax._src.dispatch.RuntimeTokenSet` and `mlir.TokenSet`.
+`jax._src.core.trace_state_clean`, `jax._src.dispatch.RuntimeTokenSet` and `mlir.TokenSet`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from farandole.operations import (
     Allgather,
     Allreduce,
     Alltoall,
+    Backward,
     Broadcast,
     Operation,
     Reducescatter,
@@ -104,6 +105,15 @@ for _allowed in (
 
 _primitive = Primitive("farandole_call")
 _primitive.multiple_results = True
+
+
+def is_traced(inputs: Sequence[Any]) -> bool:
+    """Return whether JAX must get a call on these inputs, because it traces a program or computes
+    derivatives. Inside jit, this is so even if all inputs are constants. Otherwise the call would
+    run only while the program is traced, and each rank traces at its own times."""
+    return not jax_core.trace_state_clean() or any(
+        isinstance(array, jax.core.Tracer) for array in inputs
+    )
 
 
 def bind(call: TracedCall, inputs: Sequence[Any]) -> list[Any]:
@@ -205,13 +215,31 @@ def _transposed(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> li
     for cotangent, tangent in zip(cotangents, inputs, strict=True):
         gradient, shape = ad.instantiate_zeros(cotangent), tangent.aval.shape
         rows = [shape[0] // _parts(operation)] * operation.group.size() if shape else []
-        steps.append(operation.backward(jax_arrays, gradient, shape, rows))
+        step = operation.backward(jax_arrays, gradient, shape, rows)
+        is_gathered = isinstance(operation, Reducescatter)
+        steps.append(_with_equal_rows(step, shape[0]) if is_gathered else step)
     backward = TracedCall.of(steps[0].operation, call.name)
     results = bind(backward, [step.array for step in steps])
     return [
         step.finish(result) if ad.is_undefined_primal(tangent) else None  # None: a constant
         for step, result, tangent in zip(steps, results, inputs, strict=True)
     ]
+
+
+def _with_equal_rows(step: Backward, rows: int) -> Backward:
+    """Let all members gather equally many rows, which jit needs. If the rows of a reducescatter
+    cannot be divided equally, the last members have one row less, and send a row of zeros."""
+    members = step.operation.group.size()
+    if rows % members == 0:
+        return step
+    most = rows // members + 1
+    counts = [core.scattered_rows(rows, members, member) for member in range(members)]
+
+    def without_zeros(gathered: Any) -> Any:
+        parts = [gathered[i * most : i * most + count] for i, count in enumerate(counts)]
+        return step.finish(jnp.concatenate(parts))
+
+    return Backward(step.operation, jax_arrays.extended(step.array, most), without_zeros)
 
 
 def _parts(operation: Operation) -> int:

@@ -2,19 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
 
+from farandole import lifecycle
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.jax.compression import Compression
 from farandole.jax.operations import allreduce
-from farandole.reduce_op import Average, ReduceOp
+from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum
 
 Optimizer = TypeVar("Optimizer")
+
+
+def combines_gradients(gradients: Any, group: Group) -> bool:
+    """Return whether this rank combines its gradients, a pytree, with others. A rank outside of the
+    group keeps its own, except in a program that is compiled now in an elastic job: such a program
+    would not notice that the rank has become a member, so its call raises an error."""
+    if group.included() is not False:
+        return True
+    leaves = jax.tree.leaves(gradients) if lifecycle.is_elastic() else []
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+@dataclass(frozen=True)
+class _Combination:
+    """How an optimizer combines the gradients and the losses of all ranks."""
+
+    op: ReduceOp
+    compression: AnyCompressor
+    name: str
+    process_set: Group
+
+    def of_gradients(self, gradients: Any) -> Any:
+        return allreduce(
+            gradients,
+            name=self.name,
+            compression=self.compression,
+            op=self.op,
+            process_set=self.process_set,
+        )
+
+    def of_loss(self, loss: Any) -> Any:
+        op = self.op if self.op in (Sum, AverageOfPresent) else Average
+        return allreduce(loss, name=f"{self.name}.loss", op=op, process_set=self.process_set)
+
+    def of_arguments(self, gradients: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the gradients and the arguments of optax's update(), combined."""
+        options = dict(options)
+        own, given = gradients, options.get("grad")
+        # `grad` is usually the first argument again. None is a pytree without arrays.
+        gradients, combined = self.of_gradients((own, None if given is own else given))
+        if "grad" in options:
+            options["grad"] = gradients if given is own else combined
+        for key, combine in (
+            ("value", self.of_loss),
+            ("value_fn", self._loss_of_all),
+            ("obj_fn", self._loss_of_all),
+            ("grad_fn", self._gradients_of_all),
+        ):
+            if options.get(key) is not None:
+                options[key] = combine(options[key])
+        return gradients, options
+
+    def _gradients_of_all(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def together(*args: Any, **options: Any) -> Any:
+            return self.of_gradients(function(*args, **options))
+
+        return together
+
+    def _loss_of_all(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of the combined loss. Its derivatives are those with respect to the
+        parameters that all ranks share."""
+
+        @jax.custom_jvp
+        def shared(params: Any) -> Any:
+            return params
+
+        @shared.defjvp
+        def derivative(params: Any, tangents: Any) -> Any:
+            # The tangents are equal on all ranks. The call is here for its transpose, which
+            # averages the gradients.
+            name = f"{self.name}.loss_gradients"
+            return params[0], allreduce(tangents[0], name=name, process_set=self.process_set)
+
+        @functools.wraps(function)  # optax reads the names of the arguments
+        def together(params: Any, *args: Any, **options: Any) -> Any:
+            return self.of_loss(function(shared(params), *args, **options))
+
+        return together
 
 
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
@@ -27,13 +109,21 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 ) -> Optimizer:
     """Return an optimizer that first combines the gradients of all ranks, in one call.
 
+    Some optimizers also use the loss: update() gets it in the arguments `value`, `grad`,
+    `value_fn`, `obj_fn` or `grad_fn`. Of these arguments, and of the results of these functions,
+    the gradients are combined like those of the step. Losses are summed if op is Sum, and averaged
+    otherwise. Other arguments of update() must be the same on all ranks.
+    With optax.value_and_grad_from_state(), op must be Average, because the state has results that
+    are already combined.
+
     Args:
-        optimizer: An `optax.GradientTransformation`. To combine only every k-th step, wrap the
-            result in `optax.MultiSteps`.
+        optimizer: An `optax.GradientTransformation`. To accumulate the gradients of k steps,
+            wrap the result in `optax.MultiSteps`.
         op: How the gradients are combined.
         compression: The form in which they are sent, such as Compression.fp16.
         name: The name of the call in errors, reports and the timeline.
-        process_set: The group; by default all ranks.
+        process_set: The group; by default all ranks. A rank outside of it gets its own gradients.
+            In an elastic job, compiled functions raise an error there instead.
 
     Raises:
         CallError: The optimizer has no `init` and `update`.
@@ -50,11 +140,12 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             f"{type(optimizer).__name__}"
         )
 
+    combination = _Combination(op, compression, name, process_set)
+
     def update_together(gradients: Any, *args: Any, **options: Any) -> Any:
-        combined = allreduce(
-            gradients, name=name, compression=compression, op=op, process_set=process_set
-        )
-        return update(combined, *args, **options)
+        if combines_gradients(gradients, process_set):
+            gradients, options = combination.of_arguments(gradients, options)
+        return update(gradients, *args, **options)
 
     return optimizer._replace(update=update_together)
 
@@ -83,10 +174,11 @@ def value_and_grad(
 
     def value_and_combined_gradients(*args: Any, **options: Any) -> Any:
         value, gradients = local(*args, **options)
-        combined = allreduce(
-            gradients, name=name, compression=compression, op=op, process_set=process_set
-        )
-        return value, combined
+        if combines_gradients(gradients, process_set):
+            gradients = allreduce(
+                gradients, name=name, compression=compression, op=op, process_set=process_set
+            )
+        return value, gradients
 
     return value_and_combined_gradients
 

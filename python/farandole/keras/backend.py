@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
-from farandole import arguments, lifecycle, operations
+from farandole import arguments, operations
 from farandole import numpy as numpy_arrays
 from farandole.arrays import SIGNED_DTYPES
 from farandole.comparison import equal_on_all_members, exchange
@@ -46,14 +46,10 @@ class _DenseGradients:
         together: Callable[[], list[Any]],
         alone: Callable[[], list[Any]],
     ) -> list[Any]:
-        if group.included() is not False:
-            return together()
-        if keras.config.backend() == "jax" and lifecycle.is_elastic():
-            tracer = importlib.import_module("jax").core.Tracer
-            # A program without calls would not notice that this rank has become a member.
-            if any(isinstance(gradient, tracer) for gradient in gradients):
-                return together()
-        return alone()
+        if keras.config.backend() == "jax":
+            training = importlib.import_module("farandole.jax.training")
+            return together() if training.combines_gradients(gradients, group) else alone()
+        return alone() if group.included() is False else together()
 
     def same_on_all(
         self,
@@ -94,8 +90,11 @@ class _DenseGradients:
     def dense(self, gradient: Any) -> Any:
         return gradient
 
-    def scaled(self, gradient: Any, factor: float) -> Any:
-        return gradient * factor
+    def scaled(self, gradient: Any, factor: Any) -> Any:
+        return gradient * keras.ops.cast(factor, gradient.dtype)
+
+    def members(self, group: Group) -> Any:
+        return group.size()
 
     def variable_of(self, variable: Any) -> Any:
         return variable

@@ -13,8 +13,9 @@ from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import global_process_set
 from farandole.keras.backend import numpy_of, run_on_numpy
-from farandole.keras.operations import broadcast_variables, build_optimizer, variables_of
+from farandole.keras.operations import broadcast_variables
 from farandole.keras.optimizer import is_distributed
+from farandole.keras.variables import build_optimizer, optimizers_of, variables_of
 from farandole.operations import Allreduce
 from farandole.reduce_op import Average, Min
 
@@ -28,8 +29,11 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
-    """Give all ranks the variables of the model and of its optimizer that root_rank has, when fit()
-    begins. If the model is not built yet on some rank, give them after the first batch instead.
+    """Give all ranks the weights of the model and the variables of its optimizers that root_rank
+    has, when fit() begins. If the model is not built yet on some rank, give them after the first
+    batch instead. If an optimizer that compile() did not get is not built yet on some rank, give
+    all of them after the first batch again. Each rank keeps the states of its seed generators, so
+    that ranks drop different units.
 
     Args:
         root_rank: The rank whose values all ranks get.
@@ -49,33 +53,37 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.append(variable)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._is_done = False
         model = self.model
-        if lifecycle.size() > 1 and not is_distributed(model.optimizer):
+        optimizers = optimizers_of(model)
+        if lifecycle.size() > 1 and not any(map(is_distributed, optimizers)):
             warnings.warn(
                 "the optimizer of this model is not distributed, so its ranks train apart unless "
                 "train_step() combines gradients: use hvd.DistributedOptimizer(), and "
                 "hvd.load_model() for models from files",
                 stacklevel=2,
             )
+        compiled = [] if model.optimizer is None else [model.optimizer]
         is_built = build_optimizer(model, model.optimizer)
         # Some ranks may have built their model before fit(), so all must agree on the time.
-        own = [np.array([is_built], np.int32)]
-        if run_on_numpy(Allreduce(global_process_set, Min), own, "variables.exist")[0][0]:
-            self._broadcast()
+        own = [np.array([is_built, all(one.built for one in optimizers)], np.int32)]
+        found = run_on_numpy(Allreduce(global_process_set, Min), own, "variables.exist")[0]
+        is_built, are_optimizers_built = map(bool, found)
+        if is_built:
+            self._broadcast(optimizers if are_optimizers_built else compiled)
+        self._is_done = is_built and are_optimizers_built
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._is_done:
-            self._broadcast()
+            self._broadcast(optimizers_of(self.model))
+            self._is_done = True
 
-    def _broadcast(self) -> None:
+    def _broadcast(self, optimizers: Sequence[Any]) -> None:
         chosen = [
             variable
-            for variable in variables_of(self.model)
+            for variable in variables_of(self.model, optimizers)
             if not any(variable is local for local in self._local)
         ]
         broadcast_variables(chosen, self._root_rank)
-        self._is_done = True
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -112,13 +120,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     Args:
         initial_lr: The learning rate that is multiplied.
-        multiplier: The factor, or a function that returns it for an epoch. Without staircase, the
-            function gets fractions of epochs.
+        multiplier: A function that returns the factor for an epoch, or a number. A number m means
+            exponential decay: the factor is m ** (epoch - start_epoch).
         start_epoch: The first epoch in which the callback sets the rate.
         end_epoch: The first epoch in which the callback no longer sets the rate. None: it sets the
             rate until the end.
-        staircase: Whether the rate is set once in each epoch. If not, it is set before each batch.
-            A constant factor always means True.
+        staircase: Whether the rate is set once in each epoch. If not, it is set before each batch,
+            and the multiplier gets fractions of epochs.
         momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
         steps_per_epoch: The number of batches of an epoch. None: as in fit().
     """
@@ -137,10 +145,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         super().__init__()
         if initial_lr is None:
             raise CallError("initial_lr must be the learning rate that is multiplied; got None")
-        self._initial_lr, self._steps = initial_lr, steps_per_epoch
-        self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
-        self._first, self._end = start_epoch, end_epoch
-        self._staircase = staircase or not callable(multiplier)
+        self._initial_lr, self._given_steps = initial_lr, steps_per_epoch
+        self._steps = steps_per_epoch
+        self._multiplier = (
+            multiplier
+            if callable(multiplier)
+            else lambda epoch: multiplier ** (epoch - start_epoch)
+        )
+        self._first, self._end, self._staircase = start_epoch, end_epoch, staircase
         self._epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -149,7 +161,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "the optimizer has a learning rate schedule of its own: give it a number, or leave "
                 "out this callback"
             )
-        self._steps = self._steps or self.params.get("steps")
+        # Each fit() may have another number, for example after a change of the number of ranks.
+        self._steps = self._given_steps or self.params.get("steps")
         if not self._staircase and not self._steps:
             raise CallError(
                 "the number of batches of an epoch is not known: pass steps_per_epoch to the "

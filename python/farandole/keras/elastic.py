@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 import keras
 
 from farandole import arguments, elastic, lifecycle
-from farandole.elastic import ObjectState, OurError, reset_job, run_fn
+from farandole.elastic import HostsUpdatedInterrupt, ObjectState, OurError, reset_job, run_fn
 from farandole.errors import CallError
 from farandole.keras.backend import numpy_of
-from farandole.keras.operations import broadcast_variables, build_optimizer
+from farandole.keras.operations import broadcast_variables
+from farandole.keras.optimizer import local_variables_of
+from farandole.keras.variables import build_optimizer, distinct, optimizers_of, variables_of
 from farandole.objects import broadcast_object
+from farandole.training.variables import check_same_kinds
 
 __all__ = [
     "CommitStateCallback",
@@ -25,6 +28,12 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ADVICE = (
+    "Build the model and its optimizers in the same way on all ranks before the training begins: "
+    "give the model a keras.Input, or call model.build(input_shape), and call optimizer.build() of "
+    "optimizers that compile() does not get"
+)
 
 
 def run(func: Function) -> Function:
@@ -57,47 +66,98 @@ def _finder_of_our_error() -> OurError:
 
 
 class KerasState(ObjectState):
-    """Keep the variables of a model and of its optimizer, and any picklable objects as attributes.
+    """Keep the variables of a model and of its optimizers, and any picklable objects as attributes.
 
-    If the model is built and its optimizer is not, the state builds the optimizer with
-    model.trainable_variables. To train other variables with the optimizer, too, build the optimizer
-    yourself before.
+    The model must be built before the training begins. If the optimizer of compile() is not built,
+    the state builds it with model.trainable_variables. To train other variables with the optimizer,
+    too, build the optimizer yourself before. If the model has other optimizers, such as d_optimizer
+    and g_optimizer of a GAN, build them yourself, too.
 
-    If the model is not built yet, its variables are first saved by CommitStateCallback, when fit()
-    begins, or by the next commit. restore() leaves variables as they are that were never saved.
+    Variables that appear later are first saved by CommitStateCallback, when fit() begins, or by the
+    next commit. restore() leaves variables as they are that were never saved.
+
+    A new rank gets all variables of rank 0, but keeps the states of its seed generators, so that
+    ranks drop different units. The local variables of a distributed optimizer stay as they are on
+    ranks that have the state already.
 
     Args:
         model: The model.
-        optimizer: The optimizer, if it is not that of the model.
+        optimizer: The optimizer, or a list of optimizers that are built. None: all optimizers that
+            are attributes of the model, or in lists, tuples or dicts that are, even if a later
+            compile() sets another.
         backend: Ignored. Scripts that were written for Horovod pass it.
         objects: Objects, such as `epoch=0`, which become attributes.
+
+    Raises:
+        CallError: A model is not built, or the ranks have different variables. sync() raises this
+            error on all ranks.
     """
 
     def __init__(
         self, model: Any, optimizer: Any = None, backend: Any = None, **objects: Any
     ) -> None:
-        self.model = model
-        self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        self.model, self._optimizer = model, optimizer
+        self._returns_to_save = False  # in the next reset()
+        self._has_state = False  # whether sync() has returned
         self._values: list[tuple[Any, Any]] = []  # pairs of a variable and its saved value
         super().__init__(broadcast_object, lifecycle.rank, **objects)
         self._save_variables()
+
+    @property
+    def optimizer(self) -> Any:
+        given = self._optimizer
+        return getattr(self.model, "optimizer", None) if given is None else given
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
 
     def save(self) -> None:
         self._save_variables()
         super().save()
 
+    def check_host_updates(self) -> None:
+        try:
+            super().check_host_updates()
+        except HostsUpdatedInterrupt:
+            # This error ends fit(), which may then change variables: with use_ema=True and JAX, it
+            # replaces the weights by their averages.
+            self.save()
+            self._returns_to_save = True
+            raise
+
     def restore(self) -> None:
+        if getattr(self.model, "_jax_state", None) is not None:
+            # The arrays of a train_on_batch() before. jax_state_sync() would assign them again.
+            self.model._jax_state, self.model._jax_state_synced = None, True
         for variable, value in self._values:
             variable.assign(value)
         super().restore()
 
     def sync(self) -> None:
-        """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
-        broadcast_variables(self._variables(), root_rank=0)
+        """Give all ranks the variables and objects of rank 0 as they are now, and save them. The
+        states of seed generators stay as they are and, on ranks that have the state already, local
+        variables."""
+        variables = self._shared_variables()
+        problem = "" if _has_all_variables(self.model) else "the model is not built"
+        check_same_kinds(variables, _ADVICE, problem)
+        local = [
+            variable
+            for optimizer in self._optimizers()
+            for variable in local_variables_of(optimizer, self.model.variables)
+        ]
+        kept = _with_values(local if self._has_state else [])
+        broadcast_variables(variables, root_rank=0)  # all ranks send the same variables
+        for variable, value in kept:
+            variable.assign(value)
         super().sync()
         self._save_variables()
+        self._has_state = True
 
     def reset(self) -> None:
+        if self._returns_to_save:
+            self._returns_to_save = False
+            self.restore()
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job
         if keras.config.backend() == "jax":
             # If something refers to the old function, JAX may still have the compiled program.
@@ -109,23 +169,75 @@ class KerasState(ObjectState):
         new = [variable for variable in self._variables() if id(variable) not in known]
         self._values += _with_values(new)
 
+    def _optimizers(self) -> list[Any]:
+        given = self._optimizer
+        if given is None:
+            return optimizers_of(self.model)
+        return list(given) if isinstance(given, (list, tuple)) else [given]
+
+    def _shared_variables(self) -> list[Any]:
+        if not isinstance(self.optimizer, (list, tuple)):
+            build_optimizer(self.model, self.optimizer)
+        return variables_of(self.model, self._optimizers())
+
     def _variables(self) -> list[Any]:
-        if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
-        build_optimizer(self.model, self.optimizer)
-        own = self.optimizer.variables if self.optimizer is not None else ()
-        return [*self.model.variables, *own]
+        """Return the shared variables and the states of this rank's seed generators."""
+        return distinct([*self._shared_variables(), *self.model.variables])
 
     def _save_variables(self) -> None:
         self._values = _with_values(self._variables())
+
+
+def _has_all_variables(model: Any) -> bool:
+    """Return whether the model has made its variables. A layer without a build() of its own makes
+    none. If the model is built, the layers that are not are unused."""
+    return model.built or all(
+        layer.built or type(layer).build is keras.layers.Layer.build
+        for layer in model._flatten_layers()
+    )
 
 
 def _with_values(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(variable, numpy_of(variable).copy()) for variable in variables]
 
 
+class _CountingCallback(keras.callbacks.Callback):
+    """Keeps a number in the state. CommitStateCallback also calls the methods _after_batch() and
+    _after_epoch(), before it commits, so the order of the callbacks does not matter."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self._state, self._skipped = state, 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        others = [one for one in _counting_callbacks(self._state, self.params) if one is not self]
+        self._state._counting_callbacks = [*others, self]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._after_batch(batch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._after_epoch(epoch)
+
+    def _after_batch(self, batch: int) -> None:
+        pass
+
+    def _after_epoch(self, epoch: int) -> None:
+        pass
+
+
+def _counting_callbacks(state: Any, params: Any) -> list[_CountingCallback]:
+    """Return the callbacks that count for the state in this fit(): those with the same `params`.
+    Callbacks of a fit() that was interrupted have other ones."""
+    callbacks: list[_CountingCallback] = getattr(state, "_counting_callbacks", [])
+    return [callback for callback in callbacks if callback.params is params]
+
+
 class CommitStateCallback(keras.callbacks.Callback):
     """Commit the state after every batches_per_commit batches, and at the end of each epoch.
+
+    The commit at the end of an epoch is the only one after its last batch. So a restart never finds
+    an epoch without remaining batches, unless fit() does not know the number of batches.
 
     Args:
         state: The state, such as a KerasState.
@@ -151,10 +263,16 @@ class CommitStateCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._remaining -= 1
-        if self._remaining == 0:
+        # After the last batch, on_epoch_end() follows.
+        is_last = batch + 1 == (self.params or {}).get("steps")
+        if self._remaining == 0 and not is_last:
+            for callback in _counting_callbacks(self._state, self.params):
+                callback._after_batch(batch)
             self._commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        for callback in _counting_callbacks(self._state, self.params):
+            callback._after_epoch(epoch)
         self._commit()
 
     def _commit(self) -> None:
@@ -162,34 +280,28 @@ class CommitStateCallback(keras.callbacks.Callback):
         self._state.commit()
 
 
-class UpdateBatchStateCallback(keras.callbacks.Callback):
+class UpdateBatchStateCallback(_CountingCallback):
     """Keep the number of the next batch in state.batch. After a restart, the first epoch has only
-    the batches that are left: give fit() the remaining data and steps, from state.batch on."""
-
-    def __init__(self, state: Any) -> None:
-        super().__init__()
-        self._state, self._skipped = state, 0
+    the batches that are left: give fit() the remaining data and steps, from state.batch on, for one
+    epoch. The next fit() gets the whole epochs."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._skipped = self._state.batch
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def _after_batch(self, batch: int) -> None:
         self._state.batch = self._skipped + batch + 1
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def _after_epoch(self, epoch: int) -> None:
         self._state.batch = 0
 
 
-class UpdateEpochStateCallback(keras.callbacks.Callback):
+class UpdateEpochStateCallback(_CountingCallback):
     """Keep the number of finished epochs in state.epoch. After a restart, fit() must count from 0
     again: do not pass initial_epoch."""
 
-    def __init__(self, state: Any) -> None:
-        super().__init__()
-        self._state, self._skipped = state, 0
-
     def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
         self._skipped = self._state.epoch
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def _after_epoch(self, epoch: int) -> None:
         self._state.epoch = self._skipped + epoch + 1

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from farandole.errors import CallError
+from farandole.keras.variables import optimizers_of
 
 _RESOLVE = "_resolve_auto_jit_compile"  # of keras.Model; not public
 _FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
@@ -28,28 +29,20 @@ def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
 
     @functools.wraps(resolve)
     def resolve_without_xla(model: Any) -> Any:
-        return False if any(map(is_distributed, _attributes_of(model))) else resolve(model)
+        return False if any(map(is_distributed, optimizers_of(model))) else resolve(model)
 
     setattr(keras.Model, _RESOLVE, resolve_without_xla)
 
 
-def _attributes_of(model: Any) -> Iterable[Any]:
-    """Return the values of all attributes. The attribute with an optimizer may have any name: a
-    GAN, for example, has names of its own."""
-    return vars(model).values()
-
-
 def check_no_xla(optimizer: Any) -> None:
-    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is an
-    attribute of that model."""
+    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is one
+    of that model."""
     if keras.config.backend() != "tensorflow":
         return
     frame: Any = sys._getframe(1)
     for _ in range(_FRAMES_MAX):
         model = frame.f_locals.get("self")
-        if isinstance(model, keras.Model) and any(
-            value is optimizer for value in _attributes_of(model)
-        ):
+        if isinstance(model, keras.Model) and any(one is optimizer for one in optimizers_of(model)):
             if model.jit_compile and not model.run_eagerly:
                 raise CallError(
                     "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
 
 from farandole import numpy as numpy_arrays
 from farandole.call_documentation import documented
@@ -14,14 +15,15 @@ from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.keras.backend import numpy_of, run_on_numpy, signed
-from farandole.operations import Allgather, Allreduce, Broadcast, Reducescatter
+from farandole.keras.variables import variables_of
+from farandole.operations import Allgather, Allreduce, Broadcast, Operation, Reducescatter
 from farandole.reduce_op import Average, ReduceOp, op_of
 from farandole.training import parameter_check
 from farandole.training.variables import checked_variables, numbered_names
 
 _ADVICE = (
     "Give all ranks the same values: add hvd.callbacks.BroadcastGlobalVariablesCallback(0) to "
-    "fit(), or call hvd.broadcast_variables(model.variables, root_rank=0)"
+    "fit(), or call hvd.broadcast_variables(model.weights, root_rank=0)"
 )
 
 
@@ -37,7 +39,8 @@ def allreduce(
     compression: AnyCompressor = NoneCompressor,
     process_set: Group = global_process_set,
 ) -> Any:
-    """Return the elementwise reduction of all members' values, as a NumPy array.
+    """Return the elementwise reduction of all members' values, as a NumPy array. For a tensor or
+    variable of TensorFlow, return a tensor of the same dtype.
 
     Example::
 
@@ -46,17 +49,24 @@ def allreduce(
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     compressor = checked_compression(compression)
     if compressor is NoneCompressor:
-        return run_on_numpy(operation, [numpy_of(value)], name)[0]
+        return _run(operation, value, name)
     sent, context = compressor.compress(keras.ops.convert_to_tensor(value))
     result = run_on_numpy(operation, [numpy_of(sent)], name)[0]
-    return numpy_of(compressor.decompress(keras.ops.convert_to_tensor(result), context))
+    whole = compressor.decompress(keras.ops.convert_to_tensor(result), context)
+    return whole if _is_of_tensorflow(value) else numpy_of(whole)
 
 
 @documented
 def allgather(value: Any, name: str | None = None, process_set: Group = global_process_set) -> Any:
     """Return all members' values, joined along the first dimension in the order of the ranks, as a
-    NumPy array. The first dimension may differ between members."""
-    return run_on_numpy(Allgather(process_set), [numpy_of(value)], name)[0]
+    NumPy array or, as with allreduce(), as a tensor. The first dimension may differ between
+    members."""
+    operation, array = Allgather(process_set), numpy_of(value)
+    if array.dtype.name != "bfloat16":
+        return _run(operation, value, name)
+    # NumPy cannot use memory of the engine that has this dtype, so the bits are sent as integers.
+    result = run_on_numpy(operation, [array.view(np.int16)], name)[0].view(array.dtype)
+    return keras.ops.convert_to_tensor(result) if _is_of_tensorflow(value) else result
 
 
 @documented
@@ -66,8 +76,8 @@ def broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Any:
-    """Return the value of root_rank, as a NumPy array."""
-    return run_on_numpy(Broadcast(process_set, root_rank), [numpy_of(value)], name)[0]
+    """Return the value of root_rank, as a NumPy array or, as with allreduce(), as a tensor."""
+    return _run(Broadcast(process_set, root_rank), value, name)
 
 
 @documented
@@ -77,8 +87,18 @@ def reducescatter(
     op: ReduceOp = Average,
     process_set: Group = global_process_set,
 ) -> Any:
-    """Reduce all members' values and return this rank's part of the rows, as a NumPy array."""
-    return run_on_numpy(Reducescatter(process_set, op), [numpy_of(value)], name)[0]
+    """Reduce all members' values and return this rank's part of the rows, as a NumPy array or, as
+    with allreduce(), as a tensor."""
+    return _run(Reducescatter(process_set, op), value, name)
+
+
+def _run(operation: Operation, value: Any, name: str | None) -> Any:
+    result = run_on_numpy(operation, [numpy_of(value)], name)[0]
+    return keras.ops.convert_to_tensor(result) if _is_of_tensorflow(value) else result
+
+
+def _is_of_tensorflow(value: Any) -> bool:
+    return keras.config.backend() == "tensorflow" and bool(keras.ops.is_tensor(value))
 
 
 def broadcast_variables(
@@ -87,7 +107,9 @@ def broadcast_variables(
     """Give the variables the values of root_rank, in one batch.
 
     Args:
-        variables: Variables of Keras, such as model.variables, the same on all members.
+        variables: Variables of Keras, such as model.weights, the same on all members.
+            model.variables also has the states of seed generators, with which all members would
+            drop the same units.
         root_rank: The rank of the world whose values all members get.
         process_set: The group; by default all ranks.
 
@@ -111,7 +133,7 @@ def broadcast_global_variables(root_rank: int) -> None:
     raise CallError(
         "broadcast_global_variables() has no meaning in Keras 3, which keeps no list of all "
         "variables: add hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to fit(), or "
-        "call hvd.broadcast_variables(model.variables, root_rank)"
+        "call hvd.broadcast_variables(model.weights, root_rank)"
     )
 
 
@@ -125,28 +147,11 @@ def check_parameters(
     comparison is bit by bit.
 
     Args:
-        params: A model, or variables such as model.variables. A model also means the variables of
-            its optimizer.
+        params: A model, or variables such as model.weights. A model means its weights and the
+            variables of its optimizers, without the states of seed generators.
         name: The name of the call. None: check_parameters.
         process_set: The group.
     """
     listed = variables_of(params) if isinstance(params, keras.Model) else list(params)
     named = list(zip(numbered_names(listed), map(numpy_of, listed), strict=True))
     parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
-
-
-def variables_of(model: Any) -> list[Any]:
-    """Return the variables of a model and of its optimizer."""
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.variables, *(optimizer.variables if optimizer is not None else ())]
-
-
-def build_optimizer(model: Any, optimizer: Any) -> bool:
-    """Make the variables of the optimizer if those of the model exist. Return whether all of them
-    exist. Keras makes them in fit(), but on the TensorFlow backend only in the first step."""
-    is_model_built = all(layer.built for layer in model._flatten_layers())
-    if optimizer is None:
-        return is_model_built
-    if is_model_built and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    return bool(model.built and optimizer.built)

@@ -8,6 +8,7 @@ method of the class.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,22 +24,70 @@ from farandole.training.gradients import GradientCombiner, variables_of_layers
 from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
 
 
+class _Overflow:
+    """Stands for a variable. Its gradient says whether a local gradient has an overflow."""
+
+    name = "overflow of local variables"
+
+
 class GradientHook:
     """Replaces methods of one optimizer."""
 
-    def __init__(self, optimizer: Any, combiner: GradientCombiner) -> None:
+    def __init__(
+        self, optimizer: Any, combiner: GradientCombiner, expects_scaled_loss: bool = False
+    ) -> None:
+        """`expects_scaled_loss`: warn if scale_loss() was not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
         self._has_combined = False  # while the class's stateless_apply() runs
+        self._expects_scaled_loss = expects_scaled_loss
         self._combined = outside_compiler(self._combine)
 
     def install(self) -> None:
         self._optimizer.apply = self.apply
         self._optimizer.stateless_apply = self.stateless_apply
-        self._optimizer.register_local_var = self._combiner.add_local
+        self._optimizer.register_local_var = self.register_local_var
+        if self._expects_scaled_loss:
+            self._optimizer.scale_loss = self.scale_loss
         # Keras copies an optimizer by pickling it. A pickle knows only the class, so this method
         # replaces the usual one.
         self._optimizer.__reduce__ = self.reduce
         self._optimizer.from_config = self.from_config
+
+    def register_local_var(self, variable: Any) -> None:
+        """Leave the gradient of this variable as it is on this rank."""
+        self._check_local_clipping()
+        self._combiner.add_local(variable)
+
+    def _check_local_clipping(self) -> None:
+        if any(one.global_clipnorm is not None for one in _updating(self._optimizer)):
+            raise CallError(
+                "an optimizer with global_clipnorm cannot have local variables: the norm would "
+                "include their gradients, which differ by rank, so the ranks would clip the shared "
+                "gradients by different factors; use clipnorm or clipvalue"
+            )
+
+    def local_variables(self, variables: Sequence[Any]) -> list[Any]:
+        """Return those of the variables that are local, and the variables that the optimizer keeps
+        for each of them, such as its momentum."""
+        found = list(filter(self._combiner.is_local, variables))
+        for inner in _updating(self._optimizer):
+            trained = inner._trainable_variables
+            # Optimizers of Keras have lists with such a variable for each trained variable.
+            lists = [
+                value
+                for name, value in vars(inner).items()
+                if isinstance(value, list)
+                and len(value) == len(trained)
+                and name not in ("_variables", "_trainable_variables")
+            ]
+            places = [i for i, variable in enumerate(trained) if self._combiner.is_local(variable)]
+            kept = [values[i] for values in lists for i in places]
+            found += [variable for variable in kept if isinstance(variable, keras.Variable)]
+        return found
+
+    def scale_loss(self, loss: Any) -> Any:
+        self._expects_scaled_loss = False
+        return type(self._optimizer).scale_loss(self._optimizer, loss)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         original = type(self._optimizer).apply
@@ -71,7 +120,45 @@ class GradientHook:
                 f"the number of gradients is {len(gradients)}, that of variables {len(variables)}: "
                 "give a gradient, or None, for each variable"
             )
+        if self._expects_scaled_loss:
+            self._expects_scaled_loss = False
+            warnings.warn(
+                "with the dtype policy mixed_float16, the distributed optimizer is a "
+                "LossScaleOptimizer, which divides the gradients by its scale, but the loss was "
+                "not scaled: compute the gradients of optimizer.scale_loss(loss)",
+                stacklevel=4,
+            )
+        if self._combiner.has_local:
+            self._check_local_clipping()  # a MultiOptimizer may have made more optimizers
+            if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+                return self._combine_with_overflow(gradients, variables)
         return self._combiner.combined(gradients, variables)
+
+    def _combine_with_overflow(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
+        """Combine the gradients. If a local gradient of any rank has an overflow, give all ranks a
+        gradient with one, because all ranks must skip the same updates."""
+        functions, ops = gradient_functions(), keras.ops
+        local = [
+            i
+            for i, gradient in enumerate(gradients)
+            if gradient is not None and self._combiner.is_local(variables[i])
+        ]
+        parts = [
+            gradients[i].values if functions.is_sparse(gradients[i]) else gradients[i]
+            for i in local
+        ]
+        finite = [ops.all(ops.isfinite(part)) for part in parts]
+        all_finite = ops.all(ops.stack(finite)) if finite else True
+        overflow = ops.cast(ops.logical_not(all_finite), "float32")
+        *combined, overflows = self._combiner.combined(
+            [*gradients, overflow], [*variables, _Overflow]
+        )
+        factor = ops.where(overflows > 0, float("inf"), 1.0)
+        for i, gradient in enumerate(combined):
+            if gradient is not None:  # one is enough: a LossScaleOptimizer looks at all of them
+                combined[i] = functions.scaled(gradient, factor)
+                break
+        return combined
 
     def _check_outside_loss_scaling(self, caller: Any) -> None:
         """A LossScaleOptimizer calls its inner optimizer only if the gradients of this rank are
@@ -86,7 +173,7 @@ class GradientHook:
     def from_config(self, *args: Any, **options: Any) -> Any:
         """Return another distributed optimizer of this class."""
         optimizer = type(self._optimizer).from_config(*args, **options)
-        GradientHook(optimizer, self._combiner).install()
+        GradientHook(optimizer, self._combiner, self._expects_scaled_loss).install()
         return optimizer
 
     def reduce(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -97,19 +184,41 @@ class GradientHook:
             )
         kind: Any = type(self._optimizer)
         make, arguments = kind.__reduce__(self._optimizer)
-        return _make_again, (self._combiner, make, arguments)
+        return _make_again, (self._combiner, make, arguments, self._expects_scaled_loss)
 
 
 def _make_again(
-    combiner: GradientCombiner, make: Callable[..., Any], arguments: tuple[Any, ...]
+    combiner: GradientCombiner,
+    make: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    expects_scaled_loss: bool,
 ) -> Any:
     optimizer = make(*arguments)
-    GradientHook(optimizer, combiner).install()
+    GradientHook(optimizer, combiner, expects_scaled_loss).install()
     return optimizer
 
 
 def is_distributed(optimizer: Any) -> bool:
-    return isinstance(getattr(getattr(optimizer, "apply", None), "__self__", None), GradientHook)
+    return _hook_of(optimizer) is not None
+
+
+def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+    """Return those of the variables that are local on this rank, with the variables that the
+    optimizer keeps for each of them."""
+    hook = _hook_of(optimizer)
+    return [] if hook is None else hook.local_variables(variables)
+
+
+def _updating(optimizer: Any) -> list[Any]:
+    """Return the optimizers that update variables: the one inside of a LossScaleOptimizer, and
+    those of a MultiOptimizer."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(getattr(inner, "optimizers", [inner]))
+
+
+def _hook_of(optimizer: Any) -> GradientHook | None:
+    owner = getattr(getattr(optimizer, "apply", None), "__self__", None)
+    return owner if isinstance(owner, GradientHook) else None
 
 
 # size waiver: Horovod's arguments
@@ -134,7 +243,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     The optimizer keeps its class, and copies of it combine gradients, too. But a model that is
     loaded by keras.models.load_model() has a new optimizer, which does not: use load_model() of
     this module. With the dtype policy "mixed_float16", the result is a LossScaleOptimizer around
-    the optimizer, which compile() would otherwise add.
+    the optimizer, which compile() would otherwise add. A training loop of the program must then
+    compute the gradients of optimizer.scale_loss(loss).
 
     Args:
         optimizer: An optimizer of Keras 3.
@@ -146,10 +256,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         sparse_as_dense: With TensorFlow: convert each tf.IndexedSlices to a dense tensor before it
             is sent.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
-        sum. The sum is multiplied by this number and divided by the number of members.
+            sum. The sum is multiplied by this number and divided by the number of members.
         op: Average or Sum.
         backward_passes_per_step: Add up the gradients of this many batches, then apply them. This
             sets gradient_accumulation_steps of the optimizer. The gradients of each batch are sent.
+            It must be 1 for a MultiOptimizer: give gradient_accumulation_steps to its optimizers.
         average_aggregated_gradients: Whether the gradients of several batches are averaged. If not,
             they are added up.
         num_groups: Checked and not used, like groups, because all gradients are one batch.
@@ -183,9 +294,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         if not average_aggregated_gradients:
             combiner.multiply_by(passes)  # Keras averages
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if not scales and keras.config.dtype_policy().name == "mixed_float16":
+    must_scale = not scales and keras.config.dtype_policy().name == "mixed_float16"
+    if must_scale:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
-    GradientHook(optimizer, combiner).install()
+    GradientHook(optimizer, combiner, expects_scaled_loss=must_scale).install()
     let_auto_leave_out_xla(is_distributed)
     return optimizer
 
@@ -246,6 +358,12 @@ def _check_optimizer(optimizer: Any) -> None:
 
 def _accumulate(optimizer: Any, passes: int) -> None:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "optimizers"):  # some of them may not exist yet
+        raise CallError(
+            f"backward_passes_per_step is {passes}, but a MultiOptimizer does not accumulate "
+            f"gradients: give gradient_accumulation_steps={passes} to each of its optimizers, "
+            "which then average the gradients of several batches"
+        )
     if inner.gradient_accumulation_steps == passes:  # as after load_model()
         return
     if inner.built:

@@ -47,15 +47,16 @@ class Accumulation:
             found[i] = result
         return found
 
-    def after_last(self, apply: Callable[[], Any]) -> Any:
-        """Run `apply` if the last call of combined() was the last pass. Return an operation."""
+    def after_pass(self, apply_last: Callable[[], Any], apply_other: Callable[[], Any]) -> Any:
+        """Run `apply_last` if the last call of combined() was the last pass, and `apply_other`
+        otherwise. Each of the two returns an operation or None. Return an operation."""
 
-        def run() -> Any:
+        def run(apply: Callable[[], Any]) -> Any:
             operation = apply()
             with tf.control_dependencies([] if operation is None else [operation]):
                 return tf.constant(True)
 
-        return tf.cond(self._is_last, run, lambda: tf.constant(False))
+        return tf.cond(self._is_last, lambda: run(apply_last), lambda: run(apply_other))
 
     def _make_sums(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         if self._count is None:
@@ -77,7 +78,8 @@ class Accumulation:
         factor = 1 / self._passes if self._averages else 1.0
         totals = [total.read_value() * tf.cast(factor, total.dtype) for total in self._sums]
         results = self._combiner.combined(totals, variables)
-        with tf.control_dependencies(totals):
+        # If the call fails, the sums stay.
+        with tf.control_dependencies([*totals, *results]):
             resets = [total.assign(tf.zeros_like(total)) for total in self._sums]
         with tf.control_dependencies(resets):
             return [tf.identity(result) for result in results]

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from farandole import elastic, lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
+from farandole.errors import CallError
 from farandole.objects import broadcast_object
 from farandole.tensorflow.ops import FAILURES, converted
 from farandole.tensorflow.variables import broadcast_variables
+from farandole.training.variables import check_same_kinds
 
 if TYPE_CHECKING:
     from farandole.keras.elastic import KerasState as TensorFlowKerasState
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Step", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ADVICE = (
+    "Give TensorFlowState the same variables on all ranks: build the model and its optimizer "
+    "before you make the state"
+)
 
 
 def run(func: Function) -> Function:
@@ -52,9 +59,18 @@ class TensorFlowState(ObjectState):
         variables: Variables of TensorFlow. None: all global variables of a TensorFlow 1 graph.
         session: The session of a TensorFlow 1 graph; None in eager programs.
         objects: Objects, such as `epoch=0`, which become attributes.
+
+    Raises:
+        CallError: There are no variables, and the program is eager. sync() raises this error on all
+            ranks if their variables have different dtypes or shapes, or different numbers of them.
     """
 
     def __init__(self, variables: Any = None, session: Any = None, **objects: Any) -> None:
+        if variables is None and tf.executing_eagerly():
+            raise CallError(
+                "an eager program has no list of its variables: give them, "
+                "hvd.elastic.TensorFlowState(model.variables, …)"
+            )
         found = tf.compat.v1.global_variables() if variables is None else variables
         self.variables, self.session = list(found), session
         self._values: list[Any] = []
@@ -76,6 +92,7 @@ class TensorFlowState(ObjectState):
 
     def sync(self) -> None:
         """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
+        check_same_kinds(self.variables, _ADVICE)
         if self.session is None:
             broadcast_variables(self.variables, root_rank=0)
         elif self.variables:

@@ -83,11 +83,16 @@ class TensorFlowGradients:
     def dense(self, gradient: Any) -> Any:
         return tf.convert_to_tensor(gradient)
 
-    def scaled(self, gradient: Any, factor: float) -> Any:
+    def scaled(self, gradient: Any, factor: Any) -> Any:
         if self.is_sparse(gradient):
             values = gradient.values * tf.cast(factor, gradient.dtype)
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         return gradient * tf.cast(factor, gradient.dtype)
+
+    def members(self, group: Group) -> Any:
+        if tf.executing_eagerly():
+            return group.size()
+        return tf.cast(ops.query("size", arguments.group_number(group)), tf.float64)
 
     def variable_of(self, variable: Any) -> Any:
         value = getattr(variable, "value", None)  # a variable of Keras has a tf.Variable as value

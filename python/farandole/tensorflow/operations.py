@@ -77,9 +77,24 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Return the result of an allreduce for each tensor. The tensors are sent as one batch."""
+    """Return the result of an allreduce for each tensor. The dense tensors are sent as one batch,
+    and the tf.IndexedSlices as another one. All members give a tf.IndexedSlices at the same places
+    of the list. If the list is empty, nothing is sent, and the result is an empty list."""
     operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return run(operation, arguments.checked_batch(tensors), name, compression)
+    if isinstance(tensors, (list, tuple)) and not tensors:
+        return []
+    listed, base = arguments.checked_batch(tensors), arguments.call_name(name)
+    sparse = [i for i, tensor in enumerate(listed) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [i for i in range(len(listed)) if i not in sparse]
+    results: dict[int, Any] = {}
+    if dense:
+        batch = run(operation, [listed[i] for i in dense], name, compression)
+        results.update(zip(dense, batch, strict=True))
+    if sparse:
+        slices, name_of_slices = [listed[i] for i in sparse], f"{base}.sparse" if base else None
+        batch = allreduce_slices(slices, operation, compression, name_of_slices)
+        results.update(zip(sparse, batch, strict=True))
+    return [results[i] for i in range(len(listed))]
 
 
 @documented

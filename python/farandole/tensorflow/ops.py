@@ -51,6 +51,8 @@ FAILURES = (tf.errors.AbortedError, tf.errors.FailedPreconditionError)
 # For each graph of TensorFlow 1: how many operations have a name with a certain beginning, by that
 # beginning.
 _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
+# For each graph of TensorFlow 1: the kind of the first operation with a name of the user, by name.
+_first_kinds: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 class Results(NamedTuple):
@@ -69,7 +71,8 @@ def run(
 ) -> Results:
     """Run the operation on all tensors, as one batch. `splits` has an int64 vector for each
     tensor, if the operation is an Alltoall."""
-    text = arguments.call_name(name) or name_of_our_own("")
+    given = arguments.call_name(name)
+    text = _unlike_other_kinds(given, operation.kind) if given else name_of_our_own("")
     names = [text] if len(tensors) == 1 else arguments.batch_names(text, len(tensors))
     return _run(operation, tensors, names, splits, _job_of(operation.group))
 
@@ -149,16 +152,29 @@ def _wait_ms_in_program() -> int:
     return 1 if tf.compat.v1.executing_eagerly_outside_functions() else 0
 
 
+def _unlike_other_kinds(name: str, kind: str) -> str:
+    """Return another name if operations of two kinds have this name in a graph of TensorFlow 1. The
+    engine would give another name to the later call (docs/decisions/0051), but the operations of a
+    graph run in a different order on each rank."""
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return name
+    first = _first_kinds.setdefault(_graph(), {}).setdefault(name, kind)
+    return name if kind == first else f"{name} ({kind})"
+
+
+def _graph() -> Any:
+    with tf.init_scope():  # leaves functions that are inside the graph
+        return tf.compat.v1.get_default_graph()
+
+
 def name_of_our_own(base: str) -> str:
     """Return a name for an operation that the user has not named. In a graph of TensorFlow 1, the
     name ends with a number, so that no other operation has this name. Operations with another
     `base` do not change the number. Outside of such graphs, `base` itself is enough."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return base
-    with tf.init_scope():  # leaves functions that are inside the graph
-        graph = tf.compat.v1.get_default_graph()
     base = base or "tensorflow"
-    counts = _counts.setdefault(graph, Counter())
+    counts = _counts.setdefault(_graph(), Counter())
     counts[base] += 1
     return f"{base}.{counts[base] - 1}"
 

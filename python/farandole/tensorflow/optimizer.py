@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from farandole import lifecycle
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
@@ -48,12 +49,21 @@ class _DistributedOptimizer(_V1Optimizer):
         combine = self._accumulation or self._combiner
         return list(zip(combine.combined(gradients, variables), variables, strict=True))
 
-    def apply_gradients(self, *args: Any, **options: Any) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
         """Apply the gradients that compute_gradients() has returned. If gradients of several passes
-        are added up, do so after the last pass only."""
-        if self._accumulation is None:
-            return self._inner.apply_gradients(*args, **options)
-        return self._accumulation.after_last(lambda: self._inner.apply_gradients(*args, **options))
+        are added up, do so after the last pass only. Add 1 to `global_step` in each pass."""
+
+        def apply() -> Any:
+            return self._inner.apply_gradients(grads_and_vars, global_step, name)
+
+        def count() -> Any:
+            return None if global_step is None else tf.compat.v1.assign_add(global_step, 1)
+
+        return (
+            apply() if self._accumulation is None else self._accumulation.after_pass(apply, count)
+        )
 
     def get_slot(self, *args: Any, **options: Any) -> Any:
         return self._inner.get_slot(*args, **options)
@@ -87,7 +97,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 
     Args:
         optimizer: An optimizer of tf.compat.v1.train, or of Keras 3. For an optimizer of Keras 3,
-        this function is farandole.keras.DistributedOptimizer().
+            this function is farandole.keras.DistributedOptimizer().
         name: The name of the optimizer.
         use_locking: For optimizers of tf.compat.v1.train: the argument of their base class.
         device_dense: Ignored, like device_sparse. Scripts that were written for Horovod pass it.
@@ -95,10 +105,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         compression: The form in which gradients are sent, such as Compression.fp16.
         sparse_as_dense: Convert each tf.IndexedSlices to a dense tensor before it is sent.
         backward_passes_per_step: Add up the gradients of this many passes, then send and apply
-            them.
+            them. In an elastic job, only optimizers of Keras 3 can do so.
         op: Average or Sum.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
-        sum. The sum is multiplied by this number and divided by the number of members.
+            sum. The sum is multiplied by this number and divided by the number of members.
         average_aggregated_gradients: Whether the gradients of several passes are averaged. If not,
             they are added up.
         num_groups: Checked and not used, like groups, because all gradients are one batch.
@@ -133,6 +143,12 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             f"distributed yet; got {optimizer!r}"
         )
     passes = checked_passes(backward_passes_per_step)
+    if passes > 1 and lifecycle.is_elastic():
+        raise CallError(
+            f"backward_passes_per_step is {passes}, but in an elastic job, an optimizer of "
+            "tf.compat.v1.train cannot add up gradients, because the sums would not return to the "
+            "last commit: use an optimizer of Keras 3"
+        )
     combiner = GradientCombiner(
         TensorFlowGradients(),
         op,

@@ -98,7 +98,7 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
             saves time if most rows have a gradient.
         op: How the gradients are combined.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
-        sum. The sum is multiplied by this number and divided by the number of members.
+            sum. The sum is multiplied by this number and divided by the number of members.
         num_groups: Checked and not used, like groups, because all gradients are one batch.
         groups: Checked and not used.
         process_set: The group; by default all ranks. A rank outside of it gets its own gradients.

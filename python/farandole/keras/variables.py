@@ -1,0 +1,48 @@
+"""The optimizers of a model, and the variables that all ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Return the optimizers that are attributes of the model, or in a list, tuple or dict that is
+    one. Attributes may have any name: a GAN, for example, has names of its own. The order is that
+    of the names, because ranks may have set the attributes in different orders."""
+    values = [value for _, value in sorted(vars(model).items())]
+    for value in values.copy():
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, (list, tuple)):
+            values += value
+    return distinct(value for value in values if isinstance(value, keras.optimizers.Optimizer))
+
+
+def variables_of(model: Any, optimizers: Sequence[Any] | None = None) -> list[Any]:
+    """Return the weights of a model and the variables of its optimizers. The states of seed
+    generators are left out: with the same state, all ranks would drop the same units.
+
+    `optimizers`: None means all those of the model."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
+    chosen = optimizers_of(model) if optimizers is None else optimizers
+    return distinct([*model.weights, *(one for each in chosen for one in each.variables)])
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Return each object once."""
+    return list({id(value): value for value in values}.values())
+
+
+def build_optimizer(model: Any, optimizer: Any) -> bool:
+    """Make the variables of the optimizer if those of the model exist. Return whether all of them
+    exist. Keras makes them in fit(), but on the TensorFlow backend only in the first step."""
+    is_model_built = all(layer.built for layer in model._flatten_layers())
+    if optimizer is None:
+        return is_model_built
+    if is_model_built and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return bool(model.built and optimizer.built)

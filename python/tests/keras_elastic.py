@@ -1,0 +1,421 @@
+"""Checks of training with Keras that continues from a commit, on the backend of KERAS_BACKEND."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras_optimizers import Pair, two_optimizers_in_one
+from keras_training import (
+    BATCHES,
+    EPOCHS,
+    ROWS,
+    KerasFixture,
+    make_model,
+    seeds_of,
+    values_of,
+)
+
+import farandole.keras as hvd
+from farandole.elastic import HostsUpdatedInterrupt, HostUpdateResult, ObjectState
+from farandole.keras.variables import variables_of
+
+
+class KerasElasticChecks(KerasFixture):
+    def check_elastic_state(self) -> None:
+        model = make_model(seed=self.rank + 1)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        model.compile(optimizer=optimizer, loss="mse")
+        x, y = self.own_rows()
+        state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+        attempts: list[tuple[int, int]] = []
+        rank = self.rank
+
+        class FailTwice(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
+                    raise HostsUpdatedInterrupt(skip_sync=False)
+                # The calls of the other ranks fail, because this one leaves the job.
+                if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            attempts.append((state.epoch, state.batch))
+            model.fit(
+                x,
+                y,
+                batch_size=ROWS // self.size,
+                epochs=EPOCHS - state.epoch,
+                shuffle=False,
+                verbose=0,
+                callbacks=[
+                    FailTwice(),
+                    hvd.elastic.UpdateBatchStateCallback(state),
+                    hvd.elastic.UpdateEpochStateCallback(state),
+                    hvd.elastic.CommitStateCallback(state, batches_per_commit=1),
+                ],
+            )
+
+        train(state)
+        assert attempts == [(0, 0), (1, 1), (1, 2)], attempts
+        assert (state.epoch, state.batch) == (EPOCHS, 0)
+        self.expect_equal_replicas(model)
+        committed = values_of(model)
+        model.variables[0].assign(model.variables[0] * 0)
+        state.restore()
+        for one, other in zip(values_of(model), committed, strict=True):
+            assert np.array_equal(one, other)
+
+    def check_elastic_steps(self) -> None:
+        """A loop without fit(). Rank 0 fails, and then the call of the other ranks fails."""
+        model = make_model(seed=self.rank + 1)
+        state = hvd.elastic.KerasState(model, batch=0)
+        step, begun = hvd.elastic.Step(state), []
+        variable = model.variables[0]
+        while step.ready() and state.batch < 4:
+            with step:
+                if not begun:
+                    first = values_of(model)[0]
+                begun.append(state.batch)
+                if begun == [0, 1] and self.rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
+                added = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
+                variable.assign_add(added)
+                state.batch += 1
+        assert begun == [0, 1, 1, 2, 3]
+        np.testing.assert_allclose(values_of(model)[0], first + 4 * self.size, rtol=1e-5)
+        self.expect_equal_replicas(model)
+
+    def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
+        """A rank fails in the first epoch, before the first commit."""
+        x, y = self.own_rows()
+        model, wanted = make(), make()
+        for one in (model, wanted):
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
+            one.compile(optimizer=optimizer, loss="mse")
+        state = hvd.elastic.KerasState(model)
+        attempts: list[int] = []
+        rank = self.rank
+
+        class FailOnce(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if len(attempts) == 1 and batch == 1 and rank == 0:
+                    raise hvd.GroupLostError("a failure that the test made")
+
+        def fit(one: Any, *callbacks: Any) -> None:
+            rows = ROWS // self.size
+            one.fit(x, y, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            attempts.append(0)
+            fit(model, FailOnce(), hvd.elastic.CommitStateCallback(state, batches_per_commit=0))
+
+        train(state)
+        assert len(attempts) == 2
+        fit(wanted)
+        self.expect_close_variables(variables_of(model), variables_of(wanted))
+
+    def check_elastic_state_of_an_optimizer_that_is_not_built(self) -> None:
+        self.expect_same_as_without_failure(make_model)
+
+    def check_elastic_state_without_a_model_that_is_built(self) -> None:
+        """fit() would give the model different weights on each rank."""
+        model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.5), loss="mse")
+        state = hvd.elastic.KerasState(model)
+        self.expect_error("the model is not built", state.sync)
+        if self.rank == 0:  # as when a new rank joins
+            model.build((None, 3))
+        if self.size > 1:
+            self.expect_error("the model is not built", state.sync)
+        if self.rank > 0:
+            model.build((None, 3))
+        state.sync()
+        self.expect_equal_replicas(model)
+
+    def check_elastic_state_of_a_model_with_other_variables(self) -> None:
+        if self.size == 1:
+            return
+        count, dense = 2 if self.rank == 0 else 1, keras.layers.Dense
+        for layers in (
+            [dense(count, name="layer")],
+            [dense(1, name=f"layer_{i}") for i in range(count)],
+        ):
+            model = keras.Sequential([keras.Input((3,)), *layers])
+            state = hvd.elastic.KerasState(model)
+            self.expect_error("cannot begin with the same variables", state.sync)
+        self.expect_sum_works()
+
+    def check_elastic_state_of_a_model_that_is_not_called(self) -> None:
+        """All layers are built, but the model that trains them is not. A layer is not used."""
+
+        class Parts(keras.Model):
+            def __init__(self) -> None:
+                super().__init__()
+                self.part = make_model()
+
+        class Choice(keras.Model):
+            def __init__(self) -> None:
+                super().__init__()
+                self.used, self.unused = keras.layers.Dense(2), keras.layers.Dense(2)
+
+            def call(self, x: Any) -> Any:
+                return self.used(x)
+
+        choice = Choice()
+        choice(np.ones((1, 3), "float32"))
+        for model in (Parts(), choice):
+            hvd.elastic.KerasState(model).sync()
+            self.expect_equal_replicas(model)
+
+    def check_elastic_state_of_a_model_that_is_built_later(self) -> None:
+        """Variables that were never saved keep their values."""
+        model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+        model.compile(optimizer=keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
+        state = hvd.elastic.KerasState(model)
+        model.build((None, 3))
+        model.optimizer.build(model.trainable_variables)
+        model.variables[0].assign(np.ones((3, 2)))
+        model.optimizer.learning_rate = 0.25
+        state.restore()
+        assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
+        assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
+
+    def check_errors_of_calls_are_not_retried(self) -> None:
+        """In compiled steps, the errors have other classes, but are not retried either."""
+        if self.size == 1:
+            return
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        train = hvd.elastic.run(
+            lambda state: model.fit(np.ones((2, 3)), np.ones((2, 1 + self.rank)), verbose=0)
+        )
+        state = ObjectState(hvd.broadcast_object, hvd.rank)
+        self.expect_error("submitted differently", train, state)
+        self.expect_sum_works()
+
+    def check_a_join_keeps_the_weights_of_the_commit(self) -> None:
+        """With use_ema=True and JAX, fit() ends with the averages of the weights, even if it ends
+        because a worker joins."""
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
+        )
+        model.compile(optimizer=optimizer, loss="mse")
+        x, y = self.own_rows()
+        state = hvd.elastic.KerasState(model, batch=0)
+        committed: list[Any] = []
+        begun: list[Any] = []
+
+        class Join(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if len(begun) == 1 and batch == 1:
+                    state.save()
+                    committed[:] = [
+                        value
+                        for variable, value in state._values
+                        if variable is not model.optimizer._learning_rate
+                    ]
+                    state.on_hosts_updated(0, HostUpdateResult.added)
+                    state.check_host_updates()
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            begun.append(values_of(model))
+            rates.append(float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)))
+            model.fit(x, y, batch_size=ROWS // self.size, verbose=0, callbacks=[Join()])
+
+        rates: list[float] = []
+        state.register_reset_callbacks([lambda: setattr(model.optimizer, "learning_rate", 0.125)])
+        train(state)
+        assert rates == [0.5, 0.125]  # what the callback has changed remains
+        found = [value for value in begun[1] if not np.array_equal(value, np.float32(0.125))]
+        for one, other in zip(found, committed, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def check_batches_that_are_committed_in_pairs(self) -> None:
+        """A failure within train_on_batch(). The trainer for JAX keeps the weights of the batch
+        before, which is newer than the commit."""
+        model, wanted = make_model(), make_model()
+        for one in (model, wanted):
+            one.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        x, y = self.own_rows()
+
+        def train_with(one: Any, batch: int) -> None:
+            mine = slice(batch * (ROWS // self.size), (batch + 1) * (ROWS // self.size))
+            one.train_on_batch(x[mine], y[mine])
+
+        def fail(*_: Any) -> None:
+            raise hvd.GroupLostError("a failure that the test made")
+
+        begun: list[int] = []
+
+        @hvd.elastic.run
+        def train(state: Any) -> None:
+            begun.append(state.batch)
+            while state.batch < 4:
+                if len(begun) == 1 and state.batch == 3:
+                    model.train_function = fail
+                train_with(model, state.batch)
+                state.batch += 1
+                if state.batch % 2 == 0:
+                    state.commit()
+
+        train(hvd.elastic.KerasState(model, batch=0))
+        assert begun == [0, 2]
+        for batch in range(4):
+            train_with(wanted, batch)
+        self.expect_close(model, wanted)
+
+    def check_the_state_of_an_optimizer_that_is_compiled_later(self) -> None:
+        model = make_model()
+        state = hvd.elastic.KerasState(model)
+        model.compile(keras.optimizers.SGD(0.5, momentum=0.9), loss="mse")
+        state.commit()
+        model.optimizer.learning_rate = 0.25
+        state.restore()
+        assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
+
+    def check_the_order_of_the_callbacks(self) -> None:
+        """Each commit has the batch and the epoch of its weights, whatever the order is. The
+        optimizer counts the batches, too."""
+        model, trained = make_model(), 0
+        model.compile(keras.optimizers.SGD(0.1), loss="mse")
+        x, y = self.own_rows()
+
+        class Fail(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+                nonlocal trained
+                if trained == end:
+                    raise hvd.GroupLostError("a failure that the test made")
+                trained += 1
+
+        def fit_one_epoch(state: Any, order: Any) -> None:
+            size = ROWS // self.size
+            callbacks = [Fail(), *(kind(state) for kind in order)]
+            left = slice(state.batch * size, None)
+            model.fit(x[left], y[left], batch_size=size, verbose=0, callbacks=callbacks)
+
+        kinds = (
+            hvd.elastic.CommitStateCallback,
+            hvd.elastic.UpdateBatchStateCallback,
+            hvd.elastic.UpdateEpochStateCallback,
+        )
+        for order in itertools.permutations(kinds):
+            trained = 0
+            model.optimizer.iterations.assign(0)
+            state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+            for end in (1, 3, BATCHES, BATCHES + 2, 2 * BATCHES):
+                with contextlib.suppress(hvd.GroupLostError):
+                    while state.epoch < 2:
+                        fit_one_epoch(state, order)
+                weights = values_of(model)
+                for variable in model.variables:
+                    variable.assign(variable * 0)
+                model.optimizer.iterations.assign(100)
+                state.batch = state.epoch = 100
+                state.restore()
+                assert (state.epoch, state.batch) == divmod(end, BATCHES), (order, end)
+                assert keras.ops.convert_to_numpy(model.optimizer.iterations) == end
+                for one, other in zip(values_of(model), weights, strict=True):
+                    np.testing.assert_array_equal(one, other)
+
+    def check_no_commit_leaves_an_epoch_without_batches(self) -> None:
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1), loss="mse")
+        x, y = self.own_rows()
+        for interval, wanted in (
+            (1, [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
+            (2, [(0, 2), (1, 0), (1, 2), (2, 0)]),
+            (3, [(0, 3), (1, 0), (1, 3), (2, 0)]),
+            (BATCHES + 1, [(1, 0), (2, 0)]),
+            (0, [(1, 0), (2, 0)]),
+        ):
+            state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+            commits: list[tuple[int, int]] = []
+            state.commit = lambda s=state, c=commits: c.append((s.epoch, s.batch))
+            callbacks = [
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=interval),
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+            ]
+            model.fit(x, y, batch_size=ROWS // self.size, epochs=2, verbose=0, callbacks=callbacks)
+            assert commits == wanted, (interval, commits)
+
+    def check_the_state_of_optimizers_with_names_of_their_own(self) -> None:
+        """A new rank gets the momentum of all of them, and a commit keeps it."""
+        for names, given in (
+            (["d_optimizer", "g_optimizer"], False),
+            ([], True),
+        ):
+            model = Pair(names)
+            model.build_optimizers()
+            chosen = model.all_optimizers if given else None
+            momentums = [optimizer.momentums[0] for optimizer in model.all_optimizers]
+            state = hvd.elastic.KerasState(model, chosen)
+            for number, momentum in enumerate(momentums):
+                momentum.assign(keras.ops.full(momentum.shape, 10 * number + self.rank + 5.0))
+            state.sync()
+            for momentum in momentums:
+                momentum.assign(momentum * 0)
+            state.restore()
+            found = [float(keras.ops.max(momentum)) for momentum in momentums]
+            assert found == [5.0, 15.0], (names, given, found)
+            hvd.check_parameters([*model.weights, *momentums])
+
+    def check_the_state_of_seed_generators(self) -> None:
+        """A commit keeps the states of this rank. Other ranks do not get them, not even new ones,
+        because all ranks would drop the same units."""
+        model = make_model(seed=self.rank + 1, dropout=0.5)
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        before = seeds_of(model)
+        state = hvd.elastic.KerasState(model)
+        for _ in range(2):
+            state.sync()
+            assert seeds_of(model) == before
+        self.train_together(model, model.optimizer)
+        assert seeds_of(model) != before
+        state.restore()
+        assert seeds_of(model) == before
+
+    def check_local_variables_of_a_state(self) -> None:
+        """The state comes from rank 0, but ranks that have it keep their local variables, and their
+        momentum. A new rank gets those of rank 0."""
+        self.sync_local_variables(keras.optimizers.SGD(0.1, momentum=0.9))
+        if hasattr(keras.optimizers, "MultiOptimizer"):
+            self.sync_local_variables(two_optimizers_in_one())
+
+    def sync_local_variables(self, inner: Any) -> None:
+        model = make_model(seed=self.rank + 1)
+        local = model.layers[-1]
+        optimizer = hvd.PartialDistributedOptimizer(inner, local_layers=local)
+        model.compile(optimizer, loss="mse")
+        state = hvd.elastic.KerasState(model)
+        state.sync()
+        self.expect_equal_replicas(model)
+        momentums = {
+            id(variable): momentum
+            for one in getattr(optimizer, "optimizers", [optimizer])
+            for variable, momentum in zip(one._trainable_variables, one.momentums, strict=True)
+        }
+        own, shared = (
+            [variable, momentums[id(variable)]] for variable in (local.kernel, model.variables[0])
+        )
+        for is_new in (False, 0 < self.rank == self.size - 1):
+            for variable in [*own, *shared]:
+                variable.assign(keras.ops.full(variable.shape, self.rank + 5.0))
+            if is_new:
+                state = hvd.elastic.KerasState(model)
+            state.sync()
+            wanted = [*[5 if is_new else self.rank + 5] * len(own), *[5] * len(shared)]
+            for _ in range(2):
+                for variable, number in zip([*own, *shared], wanted, strict=True):
+                    assert (keras.ops.convert_to_numpy(variable) == number).all(), number
+                    variable.assign(variable * 0)
+                state.restore()

@@ -1,0 +1,103 @@
+"""Checks of models of Keras with several optimizers, on the backend that KERAS_BACKEND names."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras_training import KerasFixture, make_model
+
+import farandole.keras as hvd
+from farandole.keras.variables import optimizers_of, variables_of
+
+
+def two_optimizers_in_one(**options: Any) -> Any:
+    """Return a MultiOptimizer; Keras 3.5 has none. The last layer has an optimizer of its own."""
+
+    def chosen(variable: Any) -> Any:
+        return of_last if variable.shape[-1] == 1 else of_others
+
+    of_last, of_others = (keras.optimizers.SGD(0.1, momentum=0.9, **options) for _ in range(2))
+    return keras.optimizers.MultiOptimizer(chosen)
+
+
+class Pair(keras.Model):
+    """Two layers, each with an optimizer, as in a GAN. The optimizers become attributes with these
+    names or, without names, a list."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.first, self.last = keras.layers.Dense(2), keras.layers.Dense(1)
+        self.first.build((None, 3))
+        self.last.build((None, 2))
+        self.built = True
+        optimizers = [
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)) for _ in range(2)
+        ]
+        for name, optimizer in zip(names, optimizers, strict=False):
+            setattr(self, name, optimizer)
+        self.all_optimizers = optimizers
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.first(x))
+
+    def build_optimizers(self) -> None:
+        for layer, optimizer in zip((self.first, self.last), self.all_optimizers, strict=True):
+            optimizer.build(layer.trainable_variables)
+
+
+class KerasOptimizersChecks(KerasFixture):
+    def check_optimizers_of_a_model(self) -> None:
+        """Each is found once, in the order of the names, and its variables are compared."""
+        for names in (["z", "a"], []):
+            model = Pair(names)
+            assert optimizers_of(model) == model.all_optimizers[:: -1 if names else 1]
+            model.build_optimizers()
+            hvd.broadcast_variables(variables_of(model), root_rank=0)
+            self.expect_equal_replicas(model)
+            momentum = model.all_optimizers[1].momentums[0]
+            momentum.assign(keras.ops.full(momentum.shape, float(self.rank)))
+            self.expect_apart(model)
+
+    def check_broadcast_of_optimizers_with_names_of_their_own(self) -> None:
+        """If an optimizer is not built yet on some rank, its variables come after the first batch,
+        but those of the model before."""
+        root = self.size - 1
+        for waits in (False, True):
+            keras.utils.set_random_seed(self.rank)
+            model = Pair(["d_optimizer", "g_optimizer"])
+            if not waits or self.rank == root:
+                model.build_optimizers()
+                momentum = model.d_optimizer.momentums[0]
+                momentum.assign(keras.ops.full(momentum.shape, self.rank + 5.0))
+            model.compile(keras.optimizers.SGD(0.0), loss="mse")
+            callback = hvd.callbacks.BroadcastGlobalVariablesCallback(root)
+            callback.set_model(model)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "the optimizer of this model is not distributed")
+                callback.on_train_begin()
+            hvd.check_parameters(model.weights)
+            if waits and self.rank != root:  # as the first batch does
+                model.build_optimizers()
+            callback.on_train_batch_end(0)
+            self.expect_equal_replicas(model)
+            assert float(keras.ops.max(model.d_optimizer.momentums[0])) == root + 5
+
+    def check_local_layers_of_a_multi_optimizer(self) -> None:
+        """The optimizers inside may be made after the local variables were registered."""
+        if not hasattr(keras.optimizers, "MultiOptimizer"):
+            return
+        for options in ({}, {"global_clipnorm": 0.1}):
+            model = make_model(seed=1)
+            optimizer = hvd.PartialDistributedOptimizer(
+                two_optimizers_in_one(**options), local_layers=model.layers[2]
+            )
+            if options:
+                text = "an optimizer with global_clipnorm cannot have local variables"
+                self.expect_error(text, self.train_together, model, optimizer)
+            else:
+                self.train_together(model, optimizer)
+                hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
+                self.expect_apart(model)
