@@ -101,11 +101,65 @@ def _calls(tensor: torch.Tensor) -> Iterator[Case]:
         "the output of all_gather_single must be contiguous",
     )
     yield (
-        lambda: dist.all_to_all_single(tensor, tensor),
+        lambda: dist.all_gather_single(torch.empty(3), torch.ones(2)),
         "3 elements cannot be divided evenly among 2 ranks",
     )
     yield (
         lambda: dist.all_gather([torch.ones(3), torch.ones(2)], torch.ones(3)),
         "member 1 of the group has sent 3 elements (torch.float32), but the output for it has "
         "2: all ranks must agree on the sizes",
+    )
+    yield from _lists(tensor)
+    yield from _sparse()
+
+
+def _lists(tensor: torch.Tensor) -> Iterator[Case]:
+    dist.new_group([0])
+    yield (
+        lambda: hvd.add_process_set([hvd.rank()]),
+        "the ranks ask for different changes of process sets:\n"
+        "  rank 0   adds [0]\n"
+        "  rank 1   adds [1]\n"
+        "All ranks must add and remove the same process sets in the same order",
+    )
+    yield (
+        lambda: dist.all_to_all_single(torch.empty(3, 2), torch.ones(3, 2)),
+        "the output of all_to_all_single has 3 rows (shape [3, 2]), which cannot be divided evenly "
+        "among the 2 ranks of the group: make the first dimension a multiple of 2, or give "
+        "output_split_sizes",
+    )
+    yield (
+        lambda: dist.all_gather([torch.empty(3)] * 3, tensor),
+        "all_gather got 3 outputs for a group of 2 ranks: give one for each rank of the group",
+    )
+    yield (
+        lambda: dist.all_gather_coalesced([[torch.empty(3)] * 2] * 2, [tensor]),
+        "all_gather_coalesced got lists of different lengths, 2 for the outputs and 1 for the "
+        "inputs: give one output for each input",
+    )
+    yield (
+        lambda: dist.all_gather_into_tensor(torch.empty(6, dtype=torch.int32), tensor),
+        "all_gather_into_tensor got tensors of different dtypes: torch.float32, torch.int32; all "
+        "inputs and outputs must have the same dtype",
+    )
+
+
+def _sparse() -> Iterator[Case]:
+    tensor = torch.eye(2 + dist.get_rank(), 3).to_sparse()
+    yield (
+        lambda: dist.all_reduce(tensor),
+        "the sparse tensors of an all_reduce differ: float32 [2, 3] with 2 sparse dimensions, "
+        "float32 [3, 3] with 2 sparse dimensions, in the order of the ranks; all ranks must give "
+        "the same dtype, shape and number of sparse dimensions",
+    )
+    yield (
+        lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX),
+        "an all_reduce of a sparse tensor needs the op SUM or AVG: use tensor.to_dense() on all "
+        "ranks, and make embeddings with sparse=False",
+    )
+    yield (
+        lambda: dist.broadcast(tensor, 0),
+        "the tensor's layout is torch.sparse_coo, but only all_reduce and reduce take sparse "
+        "tensors, and only of the layout torch.sparse_coo: call tensor.to_dense() on all ranks, "
+        "and make embeddings with sparse=False",
     )

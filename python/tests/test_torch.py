@@ -69,7 +69,7 @@ def run_if_enough_memory(gib: int, suite: str) -> None:
     available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     if available < gib << 20:
         pytest.skip(f"{available >> 20} GiB of memory are available, not {gib}")
-    run_checks(2, suite, timeout=600)
+    run_checks(2, suite)
 
 
 @pytest.mark.long

@@ -17,12 +17,18 @@ SPAWNING = Path(__file__).with_name("spawning_program.py")
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_under_our_launcher(size: int) -> None:
     suites = ("torch_distributed:DistributedChecks", "torch_dtypes:DtypeChecks")
-    run_checks(size, *suites, "torch_groups:SecondGroupChecks", timeout=300)
+    others = ("torch_groups:SecondGroupChecks", "torch_hooks:HookChecks")
+    run_checks(size, *suites, *others)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_exchanges_and_shared_groups(size: int) -> None:
+    run_checks(size, "torch_exchanges:ExchangeChecks", "torch_exchanges:SharedGroupChecks")
 
 
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_with_torch_compile(size: int) -> None:
-    run_checks(size, "torch_compiled:CompiledChecks", timeout=300)
+    run_checks(size, "torch_compiled:CompiledChecks")
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
@@ -34,18 +40,19 @@ def test_under_other_launchers(launcher: str) -> None:
         sys.executable,
         WORKER,
         "torch_distributed:WithoutGloo",
+        "torch_hooks:HookChecks",
         "torch_groups:MemberGroupChecks",
     )
     if words is None:
         pytest.skip(f"{launcher} is not installed")
-    job = run_command(words, timeout=300)
+    job = run_command(words)
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == 2, job.text
 
 
 @pytest.mark.long
 def test_nine_ranks_send_to_each_other() -> None:
-    run_checks(9, "torch_distributed:MessageChecks", timeout=300)
+    run_checks(9, "torch_distributed:MessageChecks")
 
 
 def run_alone(*lines: str, environment: Mapping[str, str] | None = None, size: int = 0) -> Job:
@@ -126,26 +133,28 @@ def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
         assert job.text.count("gloo has the sum 3") == 2, job.text
 
 
-def test_a_job_that_a_worker_starts_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("size", "reporters"), [(2, (1, 0)), pytest.param(3, (0, 0), marks=pytest.mark.long)]
+)
+def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int, int]) -> None:
     """Each worker starts torchrun, so there are two jobs instead of one. One rank of each job
     prints a warning; the children of that rank do not repeat it."""
     program = (
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
     )
-    for size, reporters in ((2, (1, 0)), (3, (0, 0))):
-        inner = command_of_launcher("torchrun", size, sys.executable, "-c", program)
-        assert inner is not None
-        job = run(2, *inner)
-        assert job.text.count("imported") == 2 * size, job.text
-        for outer, reporter in enumerate(reporters):
-            line = (
-                rf"\[{outer}\] farandole: this process \(pid \d+\) is rank {reporter} of {size} by "
-                "RANK and WORLD_SIZE, but a worker of `farandole run`, rank "
-                f"{outer} of 2, has started it"
-            )
-            assert len(re.findall(line, job.text)) == 1, job.text
-        assert job.text.count("farandole: this process") == 2, job.text
+    inner = command_of_launcher("torchrun", size, sys.executable, "-c", program)
+    assert inner is not None
+    job = run(2, *inner)
+    assert job.text.count("imported") == 2 * size, job.text
+    for outer, reporter in enumerate(reporters):
+        line = (
+            rf"\[{outer}\] farandole: this process \(pid \d+\) is rank {reporter} of {size} by "
+            "RANK and WORLD_SIZE, but a worker of `farandole run`, rank "
+            f"{outer} of 2, has started it"
+        )
+        assert len(re.findall(line, job.text)) == 1, job.text
+    assert job.text.count("farandole: this process") == 2, job.text
 
 
 def test_a_child_of_a_worker_that_starts_alone() -> None:

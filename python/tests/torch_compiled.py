@@ -70,6 +70,21 @@ class CompiledChecks:
         model = network()
         expect_equal_to_one_process(model, step_of(compiled(model), self.optimizer(model)))
 
+    def check_a_compiled_model_with_sync_batch_norm(self) -> None:
+        torch.manual_seed(3)
+        layers = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)
+        model = nn.Sequential(*layers)
+        alone = copy.deepcopy(model)
+        model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
+        step = step_of(compiled(model), self.optimizer(model))
+        step_alone = step_of(alone, sgd(alone))
+        for batch in batches():
+            step_alone(batch)
+            step(batch[hvd.rank() :: hvd.size()])
+        # The same names, and the running statistics, too.
+        torch.testing.assert_close(model.state_dict(), alone.state_dict())
+        torch.testing.assert_close(compiled(model.eval())(batch), alone.eval()(batch))
+
     def check_a_compiled_step_of_the_optimizer(self) -> None:
         model = network()
         optimizer = self.optimizer(model)

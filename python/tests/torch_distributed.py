@@ -18,7 +18,6 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed import checkpoint, pipelining
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -560,39 +559,6 @@ class OnAnyHosts:
                 tensor = torch.full((2,), 10.0)
                 dist.all_reduce(tensor)
                 assert tensor.tolist() == [10.0 * size()] * 2, text
-        dist.destroy_process_group()
-
-    def check_a_hook_that_waits(self) -> None:
-        """A hook may wait for a future within backward(), as torch's own PowerSGD does."""
-        init_process_group("farandole")
-
-        def waiting(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-            future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
-            future.wait()
-            return future.then(lambda future: future.value()[0] / size())
-
-        found = train_parallel(network(), waiting)
-        wanted = train_parallel(network(), default_hooks.allreduce_hook)
-        assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
-        dist.destroy_process_group()
-
-    def check_an_optimizer_that_steps_within_backward(self) -> None:
-        """Only the rank that steps waits for the chained future of a bucket."""
-        init_process_group("farandole")
-        parallel = DistributedDataParallel(network(), bucket_cap_mb=0.0001)
-        optimizer = ZeroRedundancyOptimizer(
-            parallel.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1
-        )
-        hook = hook_with_zero_step(default_hooks.allreduce_hook, parallel, optimizer)
-        parallel.register_comm_hook(None, hook)
-        torch.manual_seed(100 + rank())
-        for _ in range(5):
-            parallel(torch.randn(5, 6)).square().mean().backward()
-        parameters = torch.cat(
-            [parameter.detach().reshape(-1) for parameter in parallel.parameters()]
-        )
-        dist.all_reduce(largest := parameters.clone(), dist.ReduceOp.MAX)
-        assert torch.equal(parameters, largest)
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:

@@ -274,6 +274,30 @@ class ElasticChecks:
         train(state)
         hvd.check_parameters(state.model.named_parameters())
 
+    def check_a_state_is_saved_between_steps(self) -> None:
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer: Any = torch.optim.SGD([weight], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(
+            optimizer, [("weight", weight)], backward_passes_per_step=2
+        )
+        state = elastic.TorchState(optimizer=optimizer, epoch=0)
+        for _ in range(2):
+            weight.sum().backward()
+            for call in (state.commit, state.check_host_updates):
+                try:
+                    call()
+                except hvd.CallError as error:
+                    assert "between the 2 backward passes of a step" in str(error), error
+                else:
+                    raise AssertionError("the gradient of the first pass would be lost")
+            weight.sum().backward()
+            optimizer.step()
+            state.commit()
+            optimizer.zero_grad()
+        weight.sum().backward()
+        state.restore()  # the first pass counts no more
+        state.commit()
+
     def check_a_failed_step_is_repeated(self) -> None:
         """The failure comes between backward() and step(). A new worker would have rank 0's state
         after ready()."""

@@ -360,6 +360,7 @@ class SecondGroupChecks:
                 with pytest.raises(hvd.CallError):
                     dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR)
             dist.destroy_process_group()
+        hvd.barrier()  # the last all_reduce needs all ranks, and nobody has waited for it
         hvd.shutdown()
 
     def check_a_scattered_input_is_only_read(self) -> None:

@@ -119,8 +119,8 @@ class InPlaceChecks(Suite):
             raise InterruptedError
 
         former_handler = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.15)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 1.0)
             call()
         except InterruptedError:
             pass

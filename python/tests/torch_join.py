@@ -5,7 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
+import tempfile
+import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -174,6 +179,60 @@ class JoinChecks(OptimizerFixture):
         self.train_reference(reference, plain, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
+
+    def check_an_interrupted_join_goes_on(self) -> None:
+        """All ranks train on after it, so the optimizers must agree again."""
+        if self.size == 1:
+            return  # nobody to wait for
+        model = network()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters()
+        )
+        self.train(model, optimizer, range(2))
+        with tempfile.TemporaryDirectory() as mine:
+            folder = Path(hvd.broadcast_object(mine, 0))
+            joined, interrupted = folder / "joined", folder / "interrupted"
+            if self.rank == self.size - 1:
+                self._join_until_interrupted(joined)
+                interrupted.touch()
+            else:
+                hvd.allreduce(torch.ones(1), name="done when the last rank has joined")
+                joined.touch()
+            while not interrupted.exists():
+                time.sleep(0.01)
+            assert 0 <= hvd.join() < self.size
+            self.train(model, optimizer, range(2, 4))
+        self.expect_same_everywhere(model)
+
+    def _join_until_interrupted(self, joined: Path) -> None:
+        def interrupt_main_thread() -> None:
+            while not joined.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+        former = signal.signal(signal.SIGUSR2, self._interrupt)
+        thread = threading.Thread(target=interrupt_main_thread)
+        thread.start()
+        try:
+            hvd.join()
+        except InterruptedError:
+            pass
+        else:
+            raise AssertionError("the signal interrupts join()")
+        finally:
+            thread.join()
+            signal.signal(signal.SIGUSR2, former)
+        try:
+            hvd.allreduce(torch.ones(1))
+        except hvd.CallError as error:
+            assert "wait until join() has returned" in str(error), error
+        else:
+            raise AssertionError("a rank that has joined can make no calls")
+
+    @staticmethod
+    def _interrupt(*_arguments: object) -> None:
+        raise InterruptedError
 
     def check_sync_batch_norm_while_ranks_have_joined(self) -> None:
         model = nn.Sequential(nn.Linear(5, 4), hvd.SyncBatchNorm(4), nn.Linear(4, 2)).double()

@@ -520,6 +520,7 @@ class OptimizerChecks:
         )
         square_loss(model, self.rank, 0).backward()
         optimizer.synchronize()
+        optimizer.synchronize()  # the sum of sums would be too large
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimizer.step()
@@ -581,9 +582,7 @@ class OptimizerChecks:
                     schedule.step()
             if step == 2:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-                optimizer.param_groups[0]["lr"] = plain.param_groups[0]["lr"]
-                schedules.remove(early_schedule)
-                schedules.pop(1)
+                assert optimizer.param_groups is inner.param_groups
         assert len(calls) == 6
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

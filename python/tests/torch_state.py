@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 from collections.abc import Callable
@@ -20,6 +21,32 @@ from torch_optimizer import OptimizerChecks, network, square_loss
 
 import farandole.torch as hvd
 from farandole.comparison import exchange_failures
+
+
+class PullsBack(torch.optim.Optimizer):
+    """Its state has the first values of the parameters, as that of MADGRAD does."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if not state:
+                state["first"] = parameter.detach().clone()
+            parameter.sub_(self.param_groups[0]["lr"] * parameter.grad)
+            parameter.lerp_(state["first"], 0.1)
+
+
+class OtherEntries(torch.optim.SGD):
+    """Its state_dict() lacks the entry "state", as that of the widespread Lookahead does."""
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"rate": self.param_groups[0]["lr"]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.param_groups[0]["lr"] = state_dict["rate"]
 
 
 class StateChecks:
@@ -139,6 +166,7 @@ class StateChecks:
             torch.optim.Rprop,
             torch.optim.ASGD,
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+            PullsBack,
         ]
         for make_optimizer in makers:
             model, other = network(), network()
@@ -292,6 +320,10 @@ class StateChecks:
                 for index, parameter in enumerate(self.param_groups[0]["params"]):
                     self.state[parameter] = state_dict["state"][index]
 
+        other = OtherEntries(network().parameters(), lr=1.0 - hvd.rank() / 10)
+        hvd.broadcast_optimizer_state(other, 0)
+        assert other.param_groups[0]["lr"] == 1.0
+
         makers: list[Callable[[Any], Any]] = [
             SharingWrapper,
             ForwardingWrapper,
@@ -310,11 +342,14 @@ class StateChecks:
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
-        """A scheduler that was made for the wrapped optimizer knows only the wrapped optimizer."""
+        """A scheduler that was made for the wrapped optimizer knows only the wrapped optimizer.
+        The root has loaded a checkpoint; the others have not."""
         model = network()
         plain = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        if self.rank == 0:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         hvd.broadcast_optimizer_state(optimizer, 0)
         for step in range(2):
             optimizer.zero_grad()

@@ -378,6 +378,22 @@ class TrainingChecks(OptimizerFixture):
         self.expect_deltas(adasum, backward_passes_per_step=2)
         self.expect_deltas(adasum, compression=hvd.Compression.fp16)
 
+    def check_adasum_of_frozen_parameters_with_a_gradient(self) -> None:
+        """Their momentum would still move them, and it differs by rank. The last rank has no
+        gradient for the frozen parameter."""
+        model = network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), op=hvd.Adasum
+        )
+        for step in range(4):
+            first = next(model.parameters()).requires_grad_(step < 2)
+            optimizer.zero_grad(set_to_none=False)
+            if step >= 2 and self.rank == self.size - 1:
+                first.grad = None
+            square_loss(model, self.rank, step).backward()
+            optimizer.step()
+            self.expect_same_everywhere(model)
+
     def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
         """One rank's overflow skips a step on all ranks, with and without unscale_()."""
         overflows = {2: 0, 4: self.size - 1}  # step: rank

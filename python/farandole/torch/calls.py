@@ -17,7 +17,13 @@ from farandole import arguments, calls, core, operations
 from farandole.handle import BatchHandle, Handle, PreparedCall
 from farandole.operations import Operation, Received, with_rows
 from farandole.torch import tensors as torch_tensors
-from farandole.torch.tensors import check_writable, contiguous_on_host, direct_view, view_of
+from farandole.torch.tensors import (
+    check_no_overlap,
+    check_writable,
+    contiguous_on_host,
+    direct_view,
+    view_of,
+)
 
 start = functools.partial(operations.start, torch_tensors)
 start_batch = functools.partial(operations.start_batch, torch_tensors)
@@ -94,7 +100,9 @@ def start_batch_in_place(
 ) -> BatchHandle[torch.Tensor]:
     names = arguments.batch_names(name, len(arguments.checked_batch(tensors)))
     pairs = zip(tensors, names, strict=True)
-    handle = calls.start_batch([_prepare_in_place(operation, *pair) for pair in pairs], waits)
+    prepared = [_prepare_in_place(operation, *pair) for pair in pairs]
+    check_no_overlap(tensors)
+    handle = calls.start_batch(prepared, waits)
     for tensor in tensors:
         _count_write(tensor)
     return handle

@@ -250,8 +250,10 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Combine the gradients that backward() has not combined, such as those that this rank
-        lacks. Block until all gradients are combined."""
-        if (gradients := self._combined_gradients) is not None:
+        lacks. Block until all gradients are combined. A second call before the next backward pass
+        does nothing."""
+        gradients = self._combined_gradients
+        if gradients is not None and gradients.needs_reduce():
             gradients.reduce()
 
     @contextlib.contextmanager
@@ -279,6 +281,16 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         self._passes = count
         if self._gradients is not None:
             self._gradients.restart(count)
+
+    def check_between_steps(self) -> None:
+        """Raise a MisuseError between the backward passes of a step: without their gradients, the
+        optimizer's state is not the whole state of the training."""
+        if self._gradients is not None and self._gradients.is_between_passes():
+            raise MisuseError(
+                f"the state is saved between the {self._passes} backward passes of a step, so the "
+                "gradients of the passes before would be lost after a failure: call commit(), "
+                "save() and check_host_updates() after optimizer.step()"
+            )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         try:
@@ -401,11 +413,15 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, and forget the backward passes since the last step. If backward() has
-        raised an error, first wait until the gradients that this rank has sent are combined."""
+        raised an error, first wait until the gradients that this rank has sent are combined. Keep
+        the objects `state` and `param_groups`, which the wrapped optimizer has, too: a learning
+        rate scheduler of the wrapped optimizer changes them."""
         if self._gradients is not None:
             self._gradients.restart()
+        groups, values = self.param_groups, self.state
         super().load_state_dict(state_dict)
         give_state_the_strides(self)
+        keep_groups_and_state(self, groups, values)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -418,6 +434,24 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
             )
+
+
+def keep_groups_and_state(optimizer: torch.optim.Optimizer, groups: list[Any], values: Any) -> None:
+    """Move what the optimizer has loaded into `groups` and `values`, which were its `param_groups`
+    and its `state` before, and make them its attributes again."""
+    loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
+    for group, loaded in zip(groups, loaded_groups, strict=True):
+        if loaded is not group:
+            group.clear()
+            group.update(loaded)
+    loaded_groups[:] = groups  # an optimizer that this one wraps may hold the list
+    if loaded_values is not values:
+        values.clear()
+        values.update(loaded_values)
+    for name, value in (("param_groups", groups), ("state", values)):
+        # If an optimizer wraps another one, the attribute may be a property without a setter.
+        with contextlib.suppress(AttributeError):
+            setattr(optimizer, name, value)
 
 
 def give_state_the_strides(optimizer: torch.optim.Optimizer) -> None:
@@ -560,10 +594,16 @@ class _DistributedDeltas(AnyDistributedOptimizer):
             return None
         if (combination := self._combined_deltas) is None:
             return super()._step(closure)
-        trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
-        trained = combination.paired(trained)
+        parameters = parameters_of(self.param_groups)
+        trained = combination.paired([p for p in parameters if p.requires_grad])
+        # The wrapped step() also changes frozen parameters that have a gradient, on each rank in
+        # another way.
+        frozen = [p for p in parameters if not p.requires_grad and p.grad is not None]
+        frozen_values = [parameter.detach().clone() for parameter in frozen]
         values_before = [parameter.detach().clone() for parameter in trained]
         result = super()._step(closure)
+        for parameter, value in zip(frozen, frozen_values, strict=True):
+            parameter.detach().copy_(value)
         pairs = list(zip(trained, values_before, strict=True))
         deltas = [parameter.detach() - before for parameter, before in pairs]
         combined: list[torch.Tensor] | None = None

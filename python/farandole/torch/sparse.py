@@ -70,13 +70,14 @@ def start_sparse(
         shape = (*sizes, *coalesced.shape[sparse_dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
         if op is not Sum:
-            total = _divided(total, process_set.size() if op is Average else present_count)
+            total = divided(total, process_set.size() if op is Average else present_count)
         return total.to(tensor.device)
 
     return finish
 
 
-def _divided(total: torch.Tensor, count: int) -> torch.Tensor:
+def divided(total: torch.Tensor, count: int) -> torch.Tensor:
+    """Divide a coalesced sparse tensor. Integers are rounded toward zero."""
     values = total.values()
     mean = (
         values / count if values.is_floating_point() else values.div(count, rounding_mode="trunc")

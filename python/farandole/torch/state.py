@@ -16,6 +16,7 @@ from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import (
     check_optimizer,
     give_state_the_strides,
+    keep_groups_and_state,
     parameters_of,
     step_alone,
 )
@@ -54,6 +55,7 @@ def broadcast_optimizer_state(
     If only the root has state, as after it has loaded a checkpoint, the other ranks get the same
     state. If the root has no state yet, all ranks create the state with which a first step begins.
     Trained parameters without a gradient then get a gradient of zeros. Parameters do not change.
+    Call broadcast_parameters() first, because some optimizers keep the first values of parameters.
     The objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because
     a learning rate scheduler may hold them.
 
@@ -75,7 +77,7 @@ def broadcast_optimizer_state(
         root_rank,
         process_set,
     )
-    if not state["state"]:
+    if not state.get("state", True):  # an optimizer of the program may have another state_dict()
         _make_state(optimizer)
 
 
@@ -95,27 +97,16 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     optimizer.load_state_dict(state)
     training_state.keep_dtypes(torch_tensors, optimizer, state)
     give_state_the_strides(optimizer)
-    loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
-    for group, loaded in zip(groups, loaded_groups, strict=True):
-        if loaded is not group:
-            group.clear()
-            group.update(loaded)
-    loaded_groups[:] = groups  # an optimizer that this one wraps may hold the list
-    if loaded_values is not values:
-        values.clear()
-        values.update(loaded_values)
-    for name, value in (("param_groups", groups), ("state", values)):
-        # If an optimizer wraps another one, the attribute may be a property without a setter.
-        with contextlib.suppress(AttributeError):
-            setattr(optimizer, name, value)
+    keep_groups_and_state(optimizer, groups, values)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
     """Create the state with which a first step begins, if the optimizer can.
 
-    Only the optimizer itself can create its state, so it makes a step with gradients of zeros.
-    During the step, the parameters are zeros too, so that weight decay adds nothing. If the step
-    fails, because the optimizer needs a closure or sparse gradients, it gets no state.
+    Only the optimizer itself can create its state, so it makes a step with gradients of zeros, and
+    with a `weight_decay` of 0. The parameters have their values, because some optimizers copy them
+    in their first step. If the step fails, because the optimizer needs a closure or sparse
+    gradients, it gets no state.
     """
     groups = optimizer.param_groups
     options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
@@ -123,8 +114,10 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     before = [(p, p.detach().clone(), p.grad) for p in stepped]
     try:
         for parameter in stepped:
-            parameter.detach().zero_()
             parameter.grad = torch.zeros_like(parameter).detach()
+        for group in groups:
+            if "weight_decay" in group:
+                group["weight_decay"] = 0.0
         with _without_step_hooks(optimizer):
             step_alone(optimizer)
     except Exception:
@@ -145,7 +138,7 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 @contextlib.contextmanager
 def _without_step_hooks(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Do not call the step hooks of this optimizer: the step is artificial, and a hook may, for
-    example, average the parameters, which are zeros now."""
+    example, count the steps or average the parameters."""
     hooks: list[dict[int, Any]] = [
         # An optimizer that wraps another one may lack these two.
         getattr(optimizer, "_optimizer_step_pre_hooks", {}),

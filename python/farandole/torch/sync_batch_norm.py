@@ -12,6 +12,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from farandole.errors import CallError
 from farandole.group import Group, checked, global_process_set
 from farandole.reduce_op import Sum
+from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.operations import allgather, allreduce
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -99,7 +100,13 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
         uses_running_statistics = not self.training and self.running_mean is not None
-        if uses_running_statistics or self.process_set.size() == 1:
+        if uses_running_statistics:
+            return super().forward(input)
+        return self._normalize_over_members(input)
+
+    @outside_dynamo
+    def _normalize_over_members(self, input: torch.Tensor) -> torch.Tensor:
+        if self.process_set.size() == 1:
             return super().forward(input)
         output, mean, variance, count = _Normalize.apply(
             input, self.weight, self.bias, self.eps, self.process_set

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -72,6 +73,24 @@ def check_writable(tensor: torch.Tensor) -> None:
             "an expanded tensor has several elements in one place and cannot take a result: "
             "use tensor.clone()"
         )
+
+
+def check_no_overlap(tensors: Sequence[torch.Tensor]) -> None:
+    """Raise CallError if two tensors of a batch overlap in memory, because a batch writes its
+    results in any order. Views with gaps are not checked: the elements of one may lie between those
+    of another."""
+    begins = sorted(
+        (tensor.data_ptr(), index)
+        for index, tensor in enumerate(tensors)
+        if tensor.is_contiguous() and tensor.numel() > 0
+    )
+    for (begin, index), (next_begin, next_index) in pairwise(begins):
+        if begin + tensors[index].nbytes > next_begin:
+            first, second = sorted((index, next_index))
+            raise CallError(
+                f"tensors {first} and {second} of the batch overlap in memory, so one result would "
+                "overwrite the other: give each tensor once, or use tensor.clone()"
+            )
 
 
 def is_contiguous_on_host(tensor: torch.Tensor) -> bool:

@@ -77,7 +77,12 @@ class GradientFunctions(Protocol):
     def dense(self, gradient: Array) -> Array:
         """Return a sparse gradient as a dense one."""
 
-    def scaled(self, gradient: Array, factor: float) -> Array: ...
+    def scaled(self, gradient: Array, factor: Any) -> Array:
+        """Return the gradient times a number, or times a scalar of the framework."""
+
+    def members(self, group: Group) -> Any:
+        """Return the number of members. A program that may outlive the job gets a scalar that is
+        read again in each run."""
 
     def variable_of(self, variable: Any) -> Any:
         """Return the object that stands for this variable: itself, or the one that it wraps."""
@@ -156,7 +161,7 @@ class GradientCombiner:
         for i, gradient in enumerate(gradients):
             if gradient is None:
                 continue
-            is_sent = not self._is_local(variables[i])
+            is_sent = not self.is_local(variables[i])
             if self._sparse_as_dense and is_sent and functions.is_sparse(gradient):
                 results[i] = functions.dense(gradient)
             if self._local_factor != 1:
@@ -173,7 +178,7 @@ class GradientCombiner:
         functions = self._functions
         results = list(gradients)
         present = [i for i, gradient in enumerate(results) if gradient is not None]
-        local = [i for i in present if self._is_local(variables[i])]
+        local = [i for i in present if self.is_local(variables[i])]
         sent = [i for i in present if i not in local]
         sparse = [i for i in sent if functions.is_sparse(results[i])]
         if self._sparse_as_dense:
@@ -196,14 +201,18 @@ class GradientCombiner:
             batch = reduce([results[i] for i in places], self._operation, self._compression)
             for i, result in zip(places, batch, strict=True):
                 results[i] = result
-        members = self._operation.group.size() if self._scales_local else 1
-        factor = self._local_factor / members
+        if local and self._scales_local:
+            factor = self._local_factor / functions.members(self._operation.group)
+        else:
+            factor = self._local_factor
+        if isinstance(factor, float) and factor == 1:
+            return results
         for i in local:
-            if factor != 1:
-                results[i] = functions.scaled(results[i], factor)
+            results[i] = functions.scaled(results[i], factor)
         return results
 
-    def _is_local(self, variable: Any) -> bool:
+    def is_local(self, variable: Any) -> bool:
+        """Return whether add_local() was called for this variable."""
         return any(self._functions.variable_of(variable) is other for other in self._local)
 
 

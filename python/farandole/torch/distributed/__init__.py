@@ -4,6 +4,7 @@
 Importing this package also registers it, for versions of torch that load no entry points.
 
 - `process_group` has the operations, and `work` has the objects that they return;
+- `tensor_lists` checks the tensors of a call, and `sparse` adds up sparse tensors;
 - `rendezvous` lets the ranks find each other, under any launcher.
 """
 

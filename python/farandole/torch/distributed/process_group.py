@@ -48,12 +48,23 @@ from farandole.torch.distributed.reductions import (
     check_bitwise,
     reduction_of,
 )
+from farandole.torch.distributed.sparse import (
+    check_sparse_reduction,
+    sparse_message,
+    store_sparse_total,
+)
+from farandole.torch.distributed.tensor_lists import (
+    check_count,
+    check_dense,
+    check_dtypes,
+    check_pairs,
+    split_by_rows,
+)
 from farandole.torch.distributed.work import MAKE_AGAIN, Work, explained
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import (
     DTYPE_CODES,
     check,
-    check_memory,
     check_writable,
     contiguous_on_host,
     empty,
@@ -137,7 +148,7 @@ def _group_of_members(spec: GroupSpec, name: str, world: int = 0) -> ProcessGrou
 def _group_of(ranks: Sequence[int]) -> Group:
     lifecycle.check_has_state("new_group()")
     try:
-        return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
+        return lifecycle.lasting_group_of(ranks)
     except GroupLostError as error:
         raise explained(error) from None
 
@@ -160,14 +171,21 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
                 raise explained(error) from None  # the group has ended, so no rank waits
-            count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
-            self._call_count = first + count
+            self._call_count = first + _count_of_calls(operation.__name__, tensors)
             for number in range(first, self._call_count):
                 name, text = f"{self._prefix}{number}", text_for_other_ranks(error)
                 self._announce(core.invalid_call(name, self._number, text))
             raise
 
     return outside_dynamo(start_or_announce)
+
+
+def _count_of_calls(operation: str, tensors: Sequence[Any]) -> int:
+    """Return how many calls of the engine an operation with these arguments makes: a coalesced
+    operation makes one call for each of its tensors."""
+    if not operation.endswith("_coalesced"):
+        return 1
+    return len(tensors[0] if operation == "allreduce_coalesced" else tensors[1])  # the inputs
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -339,6 +357,8 @@ class ProcessGroup(dist.ProcessGroup):
         have different sizes."""
         (output,), (inputs,) = outputs, input_lists
         reduction = reduction_of(opts.reduceOp)
+        check_count("reduce_scatter", "inputs", inputs, self._size)
+        check_dtypes("reduce_scatter", [output, *inputs])
         whole = _concatenated(inputs)
         if all(part.numel() == output.numel() for part in inputs):
             return self._start(self._reduce_scatter(output, whole, reduction), opts, outputs)
@@ -357,6 +377,7 @@ class ProcessGroup(dist.ProcessGroup):
     @_announces_errors
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
+        check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs)
         pairs = zip(outputs, inputs, strict=True)
         return self._start_all(
             [self._reduce_scatter(*pair, reduction) for pair in pairs], opts, outputs
@@ -381,7 +402,23 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Gather the tensors of all ranks. They may have different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
+        check_count("all_gather", "outputs", outputs, self._size)
+        check_dtypes("all_gather", [tensor, *outputs])
         return self._start(self._allgather(outputs, tensor), opts, outputs)
+
+    @_announces_errors
+    def allgather_coalesced(
+        self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None
+    ) -> Work:
+        """Gather several tensors of each rank. `output_lists` has one list for each rank, with an
+        output for each tensor of that rank."""
+        function = "all_gather_coalesced"
+        check_count(function, "lists of outputs", output_lists, self._size)
+        for outputs in output_lists:
+            check_pairs(function, outputs, inputs)
+        outputs_by_input = zip(*output_lists, strict=True)
+        calls = [self._allgather(*pair) for pair in zip(outputs_by_input, inputs, strict=True)]
+        return self._start_all(calls, opts, list(itertools.chain(*output_lists)))
 
     @_announces_errors
     def all_gather_single(
@@ -395,6 +432,7 @@ class ProcessGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
+        check_pairs("all_gather_into_tensor_coalesced", outputs, inputs)
         pairs = zip(outputs, inputs, strict=True)
         return self._start_all([self._allgather_into(*pair) for pair in pairs], opts, outputs)
 
@@ -402,6 +440,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     @_announces_errors
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        check_count("all_to_all", "outputs", outputs, self._size)
+        check_count("all_to_all", "inputs", inputs, self._size)
+        check_dtypes("all_to_all", [*inputs, *outputs])
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
@@ -417,9 +458,11 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Work:
         """Send some rows of `input` to each rank. Without sizes, all ranks get the same number of
         rows."""
+        check_dtypes("all_to_all_single", [input, output])
         memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        shares = self._shares(memory, output_split_sizes)
-        splits = [part.numel() for part in self._shares(input, input_split_sizes)]
+        shares = split_by_rows("output", memory, output_split_sizes, self._size)
+        parts = split_by_rows("input", input, input_split_sizes, self._size)
+        splits = [part.numel() for part in parts]
         call = self._alltoall(shares, input.reshape(-1), splits)
         if memory is not output:
             call = _followed_by(call, lambda: _copy(output, memory))
@@ -435,6 +478,8 @@ class ProcessGroup(dist.ProcessGroup):
         outputs = (
             output_lists[0] if opts.rootRank == self.rank() else _empty_tensors(tensor, self._size)
         )
+        check_count("gather", "outputs", outputs, self._size)
+        check_dtypes("gather", [tensor, *outputs])
         return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
     @_announces_errors
@@ -443,6 +488,8 @@ class ProcessGroup(dist.ProcessGroup):
         inputs = (
             input_lists[0] if opts.rootRank == self.rank() else _empty_tensors(output, self._size)
         )
+        check_count("scatter", "inputs", inputs, self._size)
+        check_dtypes("scatter", [output, *inputs])
         received = _empty_tensors(output, self._size)
         received[opts.rootRank] = output
         splits = [tensor.numel() for tensor in inputs]
@@ -532,6 +579,9 @@ class ProcessGroup(dist.ProcessGroup):
         start(PreparedCall(invalid_call, None, core.Engine.check_outcome), engine=self._engine)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
+        if tensor.layout is torch.sparse_coo:
+            return self._sparse_allreduce(tensor, reduction)
+        check_dense(tensor)
         check_writable(tensor)
         if callable(reduction):
             check_bitwise(reduction, tensor)
@@ -547,10 +597,26 @@ class ProcessGroup(dist.ProcessGroup):
             prepared if memory is tensor else _followed_by(prepared, lambda: _copy(tensor, memory))
         )
 
+    def _sparse_allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
+        """Gather the elements of all ranks, and add them up on each rank."""
+        check_sparse_reduction(reduction)
+        memory = sparse_message(tensor)
+        view = view_of(memory, memory, None, (memory.numel(),))
+        call = core.allgather(self._next_name(), self._number, view)
+
+        def finish(engine: core.Engine, number: int) -> None:
+            array, sizes = engine.peek_received(number, view)
+            store_sparse_total(tensor, torch.from_dlpack(array).split(sizes), reduction)
+
+        return PreparedCall(call, memory, finish)
+
     def _reduce_scatter(
         self, output: torch.Tensor, source: torch.Tensor, reduction: Reduction
     ) -> PreparedCall[None]:
-        if source.numel() != output.numel() * self._size or source.dtype != output.dtype:
+        check_dense(source)
+        check_dense(output)
+        check_dtypes("reduce_scatter", [source, output])
+        if source.numel() != output.numel() * self._size:
             raise CallError(
                 f"reduce_scatter got an input of {source.numel()} elements ({source.dtype}) and an "
                 f"output of {output.numel()} ({output.dtype}) for {self._size} ranks; the input "
@@ -584,7 +650,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> PreparedCall[Result]:
         """Return the call that `make` returns if the tensor is both input and output. `writes` says
         whether the call writes to the tensor."""
-        check_memory(tensor)
+        check_dense(tensor)
         source = contiguous_on_host(tensor)
         memory = _in_known_dtype(source)
         view = view_of(memory, memory, memory, (memory.numel(),))
@@ -594,7 +660,7 @@ class ProcessGroup(dist.ProcessGroup):
         return _followed_by(prepared, lambda: _copy(tensor, source))
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
-        check_memory(tensor)
+        check_dense(tensor)
         memory = _in_known_dtype(contiguous_on_host(tensor))
         view = view_of(memory, memory, None, (memory.numel(),))
         call = core.allgather(self._next_name(), self._number, view)
@@ -603,12 +669,13 @@ class ProcessGroup(dist.ProcessGroup):
     def _allgather_into(self, output: torch.Tensor, tensor: torch.Tensor) -> PreparedCall[None]:
         if not output.is_contiguous():
             raise CallError("the output of all_gather_single must be contiguous")
-        return self._allgather(self._shares(output, ()), tensor)
+        check_dtypes("all_gather_into_tensor", [tensor, output])
+        return self._allgather(self._shares(output), tensor)
 
     def _alltoall(
         self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
-        check_memory(flat)
+        check_dense(flat)
         memory = _in_known_dtype(contiguous_on_host(flat))
         width = memory.numel() // flat.numel() if flat.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
@@ -616,11 +683,8 @@ class ProcessGroup(dist.ProcessGroup):
         call = core.alltoall(self._next_name(), self._number, view, sizes)
         return PreparedCall(call, memory, _Received(view, outputs))
 
-    def _shares(self, tensor: torch.Tensor, rows: Sequence[int]) -> Tensors:
-        """Split a tensor into one part for each rank. `rows` has the number of rows of each part;
-        without it, all parts have the same number of elements."""
-        if rows:
-            return tensor.split(list(rows))
+    def _shares(self, tensor: torch.Tensor) -> Tensors:
+        """Split a tensor into one part for each rank, all with the same number of elements."""
         if tensor.numel() % self._size:
             raise CallError(
                 f"{tensor.numel()} elements cannot be divided evenly among {self._size} ranks"
@@ -670,7 +734,7 @@ def _copy(output: torch.Tensor, source: torch.Tensor) -> None:
 def _concatenated(tensors: Tensors) -> torch.Tensor:
     """Copy all tensors, one after another, into one new tensor with one dimension."""
     for tensor in tensors:
-        check_memory(tensor)
+        check_dense(tensor)
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 

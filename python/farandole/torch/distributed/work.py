@@ -98,8 +98,8 @@ class Work(dist.Work):
     @outside_dynamo
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Return a future of the list of outputs. Within a hook of backward(), the future is
-        complete at the end of backward() at the latest. Elsewhere this call waits for the result,
-        so the future is complete.
+        complete at the end of backward(), or when the program has waited for it. Elsewhere this
+        call waits for the result, so the future is complete.
 
         Raises:
             Exception: Within a hook, the call has failed already. A DistributedDataParallel would
@@ -108,16 +108,18 @@ class Work(dist.Work):
         if self._future is None:
             self._future = _Future(self)
         in_hook = torch._C._current_autograd_node() is not None
+        if in_hook and (error := self.exception()) is not None:
+            raise error
         if not self._future.done():
             # Outside of a hook, a callback that is queued already may wait for this future at the
             # end of backward(). Callbacks run in the order in which they were queued, so a new one
-            # could not complete the future in time. So wait here.
-            if in_hook and not self._handle.poll():
+            # could not complete the future in time. So wait here. Within a hook, do not complete
+            # the future even if the call has ended: then() may make another call, and the ranks
+            # must make their calls in the same order.
+            if in_hook:
                 _finish_after_backward(self)
             else:
                 self._wait_quietly()
-        if in_hook and (error := self.exception()) is not None:
-            raise error
         return self._future
 
     def _wait_quietly(self) -> None:

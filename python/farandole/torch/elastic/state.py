@@ -10,7 +10,7 @@ import torch
 from farandole.elastic import HandledState, HandlerRegistry, StateDictHandler
 from farandole.elastic_samples import SamplesHandler
 from farandole.torch.elastic.sampler import ElasticSampler
-from farandole.torch.optimizer import parameters_of
+from farandole.torch.optimizer import AnyDistributedOptimizer, parameters_of
 from farandole.torch.state import broadcast_optimizer_state, broadcast_parameters, load_in_place
 
 
@@ -33,6 +33,10 @@ class OptimizerStateHandler(StateDictHandler):
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(optimizer)
+
+    def check(self) -> None:
+        if isinstance(self.value, AnyDistributedOptimizer):
+            self.value.check_between_steps()
 
     def restore(self) -> None:
         load_in_place(self.value, self.saved())

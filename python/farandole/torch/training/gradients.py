@@ -495,6 +495,13 @@ class Gradients:
             return True
         return bool(self.parameters_in_flight())
 
+    def is_between_passes(self) -> bool:
+        """Return whether some, but not all backward passes of a step have added to gradients."""
+        return any(
+            0 < gradient.passes_left < self._passes and gradient.parameter.grad is not None
+            for gradient in self._all_gradients
+        )
+
     def parameters_in_flight(self) -> list[torch.Tensor]:
         """Return the parameters with a complete gradient that is not combined."""
         return [
