@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
 from farandole import arguments, core, lifecycle
-from farandole.errors import CallError
+from farandole.errors import CallError, FarandoleError
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of, release_orphans
 
@@ -62,13 +62,19 @@ def barrier(process_set: Group = global_process_set) -> None:
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
+# The join() that was interrupted, if any, with its engine. The rank has joined, so it can make no
+# other calls.
+_interrupted_joins: list[tuple[core.Engine, core.Call, Handle[int]]] = []
+
+
 def join(device: int = -1) -> int:
     """Declare that this rank has no more data, and wait until all ranks have called join().
 
     Until then, this rank takes part without data in every allreduce and allgather of all ranks. In
     a sum it counts as zeros; Average still divides by the number of all ranks. An allgather returns
     the rows of the other ranks. Meanwhile, other operations raise an error on all ranks. Calls in
-    smaller process sets still wait for this rank if it is a member.
+    smaller process sets still wait for this rank if it is a member. After an interruption, such as
+    Ctrl-C, call join() again: the second call continues the first one.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
@@ -78,8 +84,22 @@ def join(device: int = -1) -> int:
         made equally many calls, the highest of these ranks.
     """
     lifecycle.wait_for_frameworks()
-    call = core.join("", arguments.group_number(global_process_set))
-    last = start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
+    engine = lifecycle.engine()
+    former = _interrupted_joins.pop() if _interrupted_joins else None
+    if former is not None and former[0] is engine:
+        _, call, handle = former
+    else:
+        call = core.join("", arguments.group_number(global_process_set))
+        handle = Handle.of(engine, PreparedCall(call, None, core.Engine.peek_last_joined))
+    try:
+        if call.handle == 0:
+            engine.submit(call, True)
+        last = handle.wait()
+    except FarandoleError:
+        raise
+    except BaseException:
+        _interrupted_joins.append((engine, call, handle))
+        raise
     global_process_set.begin_period_after_join()
     return last
 

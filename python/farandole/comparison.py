@@ -55,6 +55,15 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
 
 
+def texts_if_different(text: str, name: str, process_set: Group) -> dict[int, str]:
+    """Return the texts of the members, by rank, if they differ; otherwise an empty dict, after one
+    allreduce of 32 bytes."""
+    if equal_on_all_members(text.encode(), name, process_set):
+        return {}
+    texts = exchange(text.encode(), name, process_set)
+    return {rank: other.decode() for rank, other in texts.items()}
+
+
 def error_text_of(action: Callable[[], object]) -> str:
     """Run `action`. Return its error as a text for the other ranks, or "" if there is none.
 

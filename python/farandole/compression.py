@@ -43,11 +43,15 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class CastCompressor(Compressor):
-    """Send floating-point tensors in a smaller dtype, and all others as they are. Each frontend
-    derives a class that knows its tensors. From that class, it derives one class for each dtype."""
+_SENT_BYTES = 2  # of an element of float16 or bfloat16
 
-    sent_dtype: Any
+
+class CastCompressor(Compressor):
+    """Send floating-point tensors in a dtype whose elements are smaller, and all others as they
+    are. Each frontend derives a class that knows its tensors. From that class, it derives one class
+    for each dtype."""
+
+    sent_dtype: Any  # float16 or bfloat16
 
     @staticmethod
     def is_float(tensor: Array) -> bool:
@@ -59,8 +63,10 @@ class CastCompressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: Array) -> tuple[Array, Any]:
-        sent = cls.cast(tensor, cls.sent_dtype) if cls.is_float(tensor) else tensor
-        return sent, tensor.dtype
+        dtype = tensor.dtype
+        item_bytes = getattr(dtype, "itemsize", 0) or dtype.size  # TensorFlow calls it size
+        is_cast = item_bytes > _SENT_BYTES and cls.is_float(tensor)
+        return cls.cast(tensor, cls.sent_dtype) if is_cast else tensor, dtype
 
     @classmethod
     def decompress(cls, tensor: Array, ctx: Any) -> Array:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from farandole import calls, core, lifecycle
-from farandole.comparison import allreduce_max, equal_on_all_members, exchange, table
+from farandole.comparison import allreduce_max, exchange_failures, table, texts_if_different
 from farandole.errors import CallError, FarandoleError, MisuseError
 from farandole.group import global_process_set
 from farandole.objects import broadcast_object
@@ -63,6 +63,7 @@ class State:
 
     _number = 0  # 1, 2 ... in the order in which this process trains with its states; 0: not yet
     _has_step = False
+    _commits = 0  # the number of commits; with a Step, of finished steps
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
@@ -109,6 +110,7 @@ class State:
         A commit costs a copy of the state, so do not call it too often.
         """
         self.save()
+        self._commits += 1
         self.check_host_updates()
 
     def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
@@ -202,6 +204,9 @@ class StateHandler:
     def __init__(self, value: Any) -> None:
         self.value = value
 
+    def check(self) -> None:
+        """Raise CallError if save() would not save the whole value now."""
+
     def save(self) -> None:
         """Keep a copy in the memory of this rank."""
         raise NotImplementedError
@@ -269,7 +274,16 @@ class HandledState(ObjectState):
         if (handler := handlers.get(name)) is not None:
             handler.set_value(value)
 
+    def check_host_updates(self) -> None:
+        self._check_handlers()
+        super().check_host_updates()
+
+    def _check_handlers(self) -> None:
+        for handler in self._handlers.values():
+            handler.check()
+
     def save(self) -> None:
+        self._check_handlers()
         for handler in self._handlers.values():
             handler.save()
         super().save()
@@ -386,7 +400,8 @@ class Step:
             MisuseError: ready() is called inside a step or inside a function of `hvd.elastic.run`,
                 in this thread or in another one; or a step raised a CallError, or an error that is
                 not a FarandoleError.
-            CallError: The ranks are not in the same training.
+            CallError: The ranks are not in the same training, or rank 0 was lost before it had
+                given its state to the others.
             FarandoleError: The job cannot be formed again. In a job of fixed size, this is a
                 GroupLostError if a rank is gone.
         """
@@ -409,8 +424,9 @@ class Step:
         return True
 
     def _finish(self) -> None:
-        if self._is_done:
-            self._is_done = False  # also if this fails: new ranks have no step to finish
+        # If this fails, new ranks have no step to finish.
+        was_done, self._is_done = self._is_done, False
+        if was_done:
             # A failure must be noticed before the state is saved, also by a rank whose calls have
             # succeeded, or that has hidden an error.
             lifecycle.wait_for_frameworks()
@@ -420,9 +436,11 @@ class Step:
                 self._state.check_host_updates()
             except HostsUpdatedInterrupt:
                 self._state.save()
+                self._state._commits += 1
                 self._recovery.must_sync = True  # a rank may notice only that the others have left
                 raise
         self._state.save()
+        self._state._commits += was_done
 
     def __enter__(self) -> None:
         if not self._may_begin:
@@ -464,10 +482,15 @@ class _Recovery:
         self._state, self._reset, self._our_error = state, reset, our_error
         self._must_form = self._must_adapt = False
         self.must_sync = True
+        self._began_with_rank_0: bool | None = None  # None until run() begins
+        self._failures = self._commits_before_failure = 0
 
     def run(self, action: Callable[[], Result]) -> Result:
         """Give all ranks the state if needed, and return the result of `action`. After a failure,
         form the job again, and do both again. Errors of `reset` are raised."""
+        if self._began_with_rank_0 is None:
+            self._state.save()  # the program may have changed it, for example loaded a checkpoint
+            self._began_with_rank_0 = not lifecycle.is_initialized() or lifecycle.rank() == 0
         while True:
             if self._must_form:
                 self._form_again()
@@ -499,10 +522,17 @@ class _Recovery:
             self._must_adapt = False
             self._state.on_reset()
         if self.must_sync:
-            _check_same_on_all_ranks(self._training)
+            self._check_what_is_synced()
             self._state.sync()
             lifecycle.set_has_state()
             self.must_sync = False
+
+    def _check_what_is_synced(self) -> None:
+        if not lifecycle.is_initialized():
+            return  # a state class of the program itself may not need init()
+        is_first_state = self._began_with_rank_0 or lifecycle.has_state()
+        _check_rank_0(lifecycle.rank() > 0 or is_first_state)
+        _check_same_on_all_ranks(self._training)
 
     def can_continue_after(self, error: BaseException) -> bool:
         """Return whether the training can continue. Then the state is the right one, but the job
@@ -510,6 +540,7 @@ class _Recovery:
         if isinstance(error, CallError):
             return False  # repeating the call would repeat the program's mistake
         if isinstance(error, FarandoleError):  # the program may also raise one, as with Horovod
+            self._show_if_repeated(error)
             self.restore()
         elif isinstance(error, HostsUpdatedInterrupt):
             # New workers of an elastic job always need the state.
@@ -518,6 +549,21 @@ class _Recovery:
             return False
         self._must_form = True
         return True
+
+    def _show_if_repeated(self, error: FarandoleError) -> None:
+        """Show the 2nd, 4th, 8th ... failure since a commit or step, because it may come again and
+        again. The launcher shows why workers end, but not, for example, why a call has no
+        memory."""
+        if self._commits_before_failure != self._state._commits:
+            self._commits_before_failure, self._failures = self._state._commits, 0
+        self._failures += 1
+        if self._failures > 1 and self._failures.bit_count() == 1:
+            print(
+                f"farandole: rank {lifecycle.last_place()[1]}: failure {self._failures} since the "
+                f"last commit or step: {type(error).__name__}: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def restore(self) -> None:
         self._state.restore()
@@ -548,20 +594,30 @@ def _in_charge() -> Iterator[None]:
         _charge.release()
 
 
+def _check_rank_0(is_right: bool) -> None:
+    """Raise CallError on all ranks if rank 0 began with another rank, and nobody has got the state.
+    The program may load a checkpoint only if its rank is 0, so what a lost rank 0 has loaded cannot
+    be replaced by the state of another rank."""
+    problem = "" if is_right else _RANK_0_WAS_LOST
+    if exchange_failures(problem, "elastic.rank_0", global_process_set):
+        raise CallError(_RANK_0_WAS_LOST)
+
+
+_RANK_0_WAS_LOST = (
+    "rank 0 was lost before it had given its state to the other ranks; it may have loaded this "
+    "state from a checkpoint, so no other rank can begin the training: start the job again"
+)
+
+
 def _check_same_on_all_ranks(training: str) -> None:
     """Raise CallError on all ranks if they are about to sync different states. A new worker, for
     example, begins with the first training of the program, even if the others are in the second."""
-    if not lifecycle.is_initialized():
-        return  # a state class of the program itself may not need init()
-    if equal_on_all_members(training.encode(), "elastic.training", global_process_set):
-        return
-    texts = exchange(training.encode(), "elastic.trainings", global_process_set)
-    raise CallError(
-        "the ranks are in different trainings:\n"
-        + table({rank: text.decode() for rank, text in texts.items()})
-        + "\nAn elastic program must train with one state, in one function of hvd.elastic.run or "
-        "with one Step"
-    )
+    if texts := texts_if_different(training, "elastic.training", global_process_set):
+        raise CallError(
+            f"the ranks are in different trainings:\n{table(texts)}\n"
+            "An elastic program must train with one state, in one function of hvd.elastic.run or "
+            "with one Step"
+        )
 
 
 def _is_elastic() -> bool:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sysconfig
+from typing import NoReturn
 
 from farandole.errors import FarandoleError
+
+# Python ignores them. A program that it executes would ignore them, too.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def launcher_command() -> str:
@@ -24,3 +29,10 @@ def launcher_command() -> str:
             "the command `farandole` is neither in the folder of this Python nor in PATH"
         )
     return found
+
+
+def become_launcher(path: str, words: list[str]) -> NoReturn:
+    """Execute the command in place of this process. Raise OSError if that is not possible."""
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    os.execv(path, words)

@@ -22,6 +22,8 @@ class _Process:
     context = core.ProcessContext()  # shared by all its engines
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
+    # Groups that torch.distributed uses until the job ends: see lasting_group_of().
+    lasting_groups: tuple[Group, ...] = ()
     # For each group that the last init() got, the objects that stand for it. They outlive the job,
     # so that they can be registered again when the job is formed again.
     given_groups: tuple[tuple[Group, ...], ...] = ()
@@ -52,6 +54,11 @@ def set_has_state() -> None:
     job gives rank 0 only to such a process."""
     _process.has_state = True
     _process.context.set_has_state()
+
+
+def has_state() -> bool:
+    """Return whether this process has ever got the state of a training."""
+    return _process.has_state
 
 
 def check_has_state(function: str) -> None:
@@ -311,17 +318,59 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     current = engine()
     check_has_state("add_process_set()")
     group = process_set if isinstance(process_set, Group) else Group(process_set)
-    number = current.add_group(group.ranks or [])
+    ranks = group.ranks or []
+    _check_same_request(f"adds {ranks}")
+    lasting = _group_among(_process.lasting_groups, ranks)
+    if lasting is None or _group_among(_process.groups, ranks) is not None:
+        number = current.add_group(ranks)
+    else:
+        number = lasting.number()
     group.register(number, current.ranks_of(number), current.rank)
     group.was_added = True
     _process.groups += (group,)
     return group
 
 
+def lasting_group_of(ranks: Sequence[int]) -> Group:
+    """Return a group of these ranks for torch.distributed, which uses it until the job ends. All
+    ranks of the world must call it, as with add_process_set(). The ranks must be ascending.
+
+    The program may register a ProcessSet of the same ranks, before or after this call. It is then
+    the same group of the engine, and remove_process_set() only unregisters the ProcessSet.
+    """
+    lasting = _group_among(_process.lasting_groups, ranks)
+    if lasting is None:
+        current, known = engine(), _group_among(_process.groups, ranks)
+        lasting = Group(ranks)
+        number = current.add_group(lasting.ranks) if known is None else known.number()
+        lasting.register(number, current.ranks_of(number), current.rank)
+        _process.lasting_groups += (lasting,)
+    return lasting
+
+
 def group_of(ranks: Sequence[int]) -> Group | None:
     """Return the registered group of these ranks, or None. The ranks must be ascending."""
+    return _group_among((*_process.groups, *_process.lasting_groups), ranks)
+
+
+def _group_among(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
     wanted = list(ranks)
-    return next((group for group in _process.groups if group.ranks == wanted), None)
+    return next((group for group in groups if group.ranks == wanted), None)
+
+
+def _check_same_request(request: str) -> None:
+    """Wait until all ranks have come, and raise CallError on all ranks if their requests differ.
+    The engine does the same when it adds or removes a group. But it does not learn of a request for
+    a group that torch.distributed has, too."""
+    if not _process.lasting_groups:  # on all ranks alike
+        return
+    from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
+
+    if texts := texts_if_different(request, "process_sets.request", global_process_set):
+        raise CallError(
+            f"the ranks ask for different changes of process sets:\n{table(texts)}\n"
+            "All ranks must add and remove the same process sets in the same order"
+        )
 
 
 def group_numbered(number: int) -> Group:
@@ -340,7 +389,8 @@ def remove_process_set(process_set: Group) -> bool:
 
     Args:
         process_set: The ProcessSet. It can be registered again later. If init() got it, it is
-            registered again when the job is formed again.
+            registered again when the job is formed again. If torch.distributed.new_group() has made
+            a group of the same ranks, that group still works.
 
     Returns:
         False if it is the world or is not registered, otherwise True.
@@ -350,7 +400,9 @@ def remove_process_set(process_set: Group) -> bool:
     if process_set is global_process_set or number is None:
         return False
     wait_for_frameworks()
-    current.remove_group(number)
+    _check_same_request(f"removes {process_set.ranks}")
+    if all(group.process_set_id != number for group in _process.lasting_groups):
+        current.remove_group(number)
     removed = [group for group in _process.groups if group.process_set_id == number]
     for group in removed:
         group.unregister()
@@ -368,11 +420,11 @@ def shutdown() -> None:
 
 
 def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack: str = "") -> None:
-    engine, groups = _process.engine, _process.groups
+    engine, groups = _process.engine, _process.groups + _process.lasting_groups
     if engine is None or _process.forked:
         return
     _process.leaving += (engine,)
-    _process.engine, _process.groups = None, ()
+    _process.engine, _process.groups, _process.lasting_groups = None, (), ()
     for group in groups:
         group.unregister()
     try:
@@ -384,7 +436,8 @@ def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack:
 def process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Return the ranks of each registered group by its number. The world has the number 0."""
     current = engine()
-    numbers = {group.process_set_id for group in _process.groups}
+    groups = _process.groups + _process.lasting_groups
+    numbers = {group.process_set_id for group in groups}
     return {
         number: current.ranks_of(number) for number in sorted(n for n in numbers if n is not None)
     }

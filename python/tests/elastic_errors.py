@@ -62,6 +62,16 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "An elastic program must train with one state, in one function of hvd.elastic.run or with "
         "one Step",
     )
+    recovery = elastic.Step(_new_state())._recovery
+    # As if another worker had had rank 0 at first, and nobody had got its state.
+    recovery._began_with_rank_0 = False
+    had_state, lifecycle._process.has_state = lifecycle._process.has_state, False
+    yield (
+        lambda: recovery.run(lambda: None),
+        "rank 0 was lost before it had given its state to the other ranks; it may have loaded this "
+        "state from a checkpoint, so no other rank can begin the training: start the job again",
+    )
+    lifecycle._process.has_state = had_state
     lost = Group([0])
     lost.was_added = True  # as if the job had been formed again since add_process_set()
     yield (

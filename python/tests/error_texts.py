@@ -390,6 +390,12 @@ class ErrorTexts:
             "an expanded tensor has several elements in one place and cannot take a result: use "
             "tensor.clone()",
         )
+        tensor = torch.ones(4)
+        yield (
+            lambda: hvd.grouped_allreduce_([tensor[2:], torch.ones(2), tensor]),
+            "tensors 0 and 2 of the batch overlap in memory, so one result would overwrite the "
+            "other: give each tensor once, or use tensor.clone()",
+        )
 
     def sparse(self) -> Iterator[Case]:
         tensor = torch.ones(2, 3 + hvd.rank()).to_sparse()
@@ -656,6 +662,15 @@ class ErrorTexts:
             "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
             "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() and "
             "optimizer.state_dict()",
+        )
+        optimizer.zero_grad()
+        optimizer.set_backward_passes_per_step(2)
+        model(torch.ones(3)).sum().backward()
+        yield (
+            optimizer.check_between_steps,
+            "the state is saved between the 2 backward passes of a step, so the gradients of the "
+            "passes before would be lost after a failure: call commit(), save() and "
+            "check_host_updates() after optimizer.step()",
         )
 
     def optimizer_options(self) -> Iterator[Case]:

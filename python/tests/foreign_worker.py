@@ -35,11 +35,14 @@ def cycle() -> None:
 
 def die() -> None:
     hvd.init()
+    # Submitted before, because a call after the death would have another error.
+    never = None if hvd.rank() == 1 else hvd.allreduce_async(torch.ones(1), name="never")
     hvd.barrier()
     if hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    assert never is not None
     try:
-        hvd.allreduce(torch.ones(1), name="never")
+        hvd.synchronize(never)
     except hvd.GroupLostError as error:
         print(f"raised: {error}\n", end="", flush=True)
 

@@ -88,13 +88,13 @@ def run(
     size: int,
     *program: str | Path,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 300,
+    timeout: float = 600,
 ) -> Job:
     return run_command(command(size, *program), environment, timeout)
 
 
 def run_command(
-    words: list[str], environment: Mapping[str, str] | None = None, timeout: float = 300
+    words: list[str], environment: Mapping[str, str] | None = None, timeout: float = 600
 ) -> Job:
     begin = time.monotonic()
     with start_command(words, environment) as process:
@@ -107,7 +107,7 @@ def run_command(
     return Job(process.returncode, text, time.monotonic() - begin)
 
 
-def run_checks(size: int, *suites: str, timeout: float = 300) -> None:
+def run_checks(size: int, *suites: str, timeout: float = 600) -> None:
     """Run all checks of the suites, each `module:Class`, with `size` workers. The timeout is in
     seconds, for each suite."""
     job = run(size, sys.executable, WORKER, *suites, timeout=timeout * len(suites))

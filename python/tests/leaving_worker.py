@@ -114,6 +114,7 @@ if farandole.rank() == 1:
     start_barrier("dropped")
     WAYS[sys.argv[1]]()
 else:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it has time to print its error
     try:
         start_barrier("other").wait()
     except farandole.GroupLostError as error:

@@ -14,4 +14,4 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("suite", ["GpuConformance", "GpuDevice", "GpuTraining"])
 def test_gpu(suite: str, size: int) -> None:
-    run_checks(size, f"torch_gpu:{suite}", timeout=300)
+    run_checks(size, f"torch_gpu:{suite}")

@@ -226,6 +226,7 @@ def test_unknown_keys_are_named(tmp_path: Path) -> None:
     ("words", "problem"),
     [
         ("--fusion-threshold-mb -1", "at least 0"),
+        ("--elastic-timeout 0", "at least 1"),
         ("--autotune-gaussian-process-noise 1.5", "at most 1"),
         ("--cache-capacity many", "invalid int value"),
         ("--log-level LOUD", "must be one of"),

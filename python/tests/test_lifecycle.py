@@ -10,7 +10,7 @@ import pytest
 from job import run
 
 HERE = Path(__file__).parent
-HANG_GUARD_SECONDS = 60
+HANG_GUARD_SECONDS = 300
 
 # Rank 1's exit code, and the cause in rank 0's error.
 INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
@@ -31,6 +31,11 @@ WAYS = {
 }
 # Words that a process prints if it crashes.
 CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
+# Python's words for a second interrupt that comes while the process leaves.
+INTERRUPTED_AT_EXIT = re.compile(
+    r"^\[1\] Exception ignored in.*\n(?:\[1\] (?:Traceback| ).*\n)*\[1\] KeyboardInterrupt: *\n",
+    re.M,
+)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -40,7 +45,8 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
     assert job.code == code, job.text
     lines = [line for line in job.text.splitlines() if "survivor: " in line]
     assert len(lines) == 1 and "rank 1" in lines[0] and cause in lines[0], job.text
-    assert not CRASH.search(job.text), job.text
+    text = INTERRUPTED_AT_EXIT.sub("", job.text) if way == "interrupt twice" else job.text
+    assert not CRASH.search(text), job.text
     if code == 1:
         raised = cause.removeprefix("has left the job (raised ").removesuffix(")")
         assert f"raised {raised} " in job.text, job.text  # in the launcher's report

@@ -12,6 +12,7 @@ import pytest
 from job import command_of_launcher, run_command
 
 WORKER = Path(__file__).with_name("foreign_worker.py")
+HANG_SECONDS = 600
 LAUNCHERS = ["torchrun", "mpirun", "mpiexec"]
 
 
@@ -67,7 +68,7 @@ def test_a_program_that_only_joins() -> None:
 
 def test_a_killed_rank_is_named(port: int) -> None:
     ranks = [start_by_hand(rank, 3, port, "die") for rank in range(3)]
-    texts = [rank.communicate(timeout=120)[0] for rank in ranks]
+    texts = [rank.communicate(timeout=HANG_SECONDS)[0] for rank in ranks]
     for text in (texts[0], texts[2]):
         assert f"raised: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, (
             texts
@@ -80,7 +81,7 @@ def test_a_missing_rank_is_named(port: int) -> None:
         alone = start_by_hand(0, 2, port, "leave")
     finally:
         del os.environ["FARANDOLE_START_TIMEOUT"]
-    text, _ = alone.communicate(timeout=120)
+    text, _ = alone.communicate(timeout=HANG_SECONDS)
     assert "rank 0 waited 1 s for rank 1, in vain" in text
 
 

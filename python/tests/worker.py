@@ -15,7 +15,7 @@ from farandole import lifecycle
 
 # The limit for one check. If a check takes longer, each worker prints its stack and ends. The limit
 # is below that of job.run_checks().
-HANG_GUARD_SECONDS = 100
+HANG_GUARD_SECONDS = 250
 
 
 def run_suite(suite: str) -> None:

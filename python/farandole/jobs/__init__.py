@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 _FUNCTION_WORKER = ("-m", "farandole.jobs.function_worker")
 # The launcher kills workers that still run this many seconds after a signal.
 GRACE_SECONDS_MAX = 30
+_SAME_SIGNAL_SECONDS = 0.6  # within 0.5 s, the launcher counts the same signal once
 
 
 # size waiver: each argument is a choice of the user
@@ -104,7 +105,7 @@ def run(
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
         min_workers: Makes the job elastic: the job goes on as long as at least `min_workers`
-        workers are left.
+            workers are left.
         max_workers: Elastic jobs: how many workers the job has at most, if hosts come and go.
         discover_hosts: Elastic jobs: what lists the hosts that the job may use, in place of
             `hosts`. It is a function, which returns hosts and slots, such as {"host1": 4}, or a
@@ -325,7 +326,8 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
 
     Args:
         workers: The list from launch_workers().
-        grace_time: Seconds between SIGTERM and SIGKILL, at most 30.
+        grace_time: Seconds between SIGTERM and SIGKILL, at most 30; at least 0.6 if this program
+            ignores SIGINT.
 
     Raises:
         CallError: An argument is wrong.
@@ -336,8 +338,13 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    if not job.ended.wait(seconds):
-        job.end(signal.SIGINT)  # a second, different signal makes the launcher kill the workers
+    # A second signal makes the launcher kill the workers: a different one, or the same one after a
+    # while. The launcher ignores SIGINT if this program was started in the background of a script.
+    second, pause = signal.SIGINT, seconds
+    if job.ignores_interrupts:
+        second, pause = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
+    if not job.ended.wait(pause):
+        job.end(second)
     job.ended.wait()
 
 

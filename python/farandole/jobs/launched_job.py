@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from farandole.jobs.launched_worker import OutputTail, Worker
 from farandole.jobs.slot_channel import SlotChannel
 from farandole.launcher_command import launcher_command
 
-# At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
-_CHUNK_BYTES = 1 << 16
+# A pipe's capacity, so that one read gets all that a worker wrote before its end.
+_CHUNK_BYTES = 16 * os.sysconf("SC_PAGE_SIZE")
 # Exit codes of the launcher if it rejects its command line or cannot run the program.
 _REJECTIONS = (2, 126, 127)
 
@@ -180,6 +181,7 @@ class LaunchedJob:
             flags = ["--caller", str(caller_pidfd), "--report", str(launchers_report)]
             flags += ["--door", *map(str, door)] if door else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
+            self.ignores_interrupts = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             self._process = subprocess.Popen(
                 [launcher_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
                 stdin=subprocess.DEVNULL,
@@ -321,6 +323,8 @@ class LaunchedJob:
 
 
 def _write(target: Any, text: str) -> None:
+    if target is None:  # sys.stdout of a program that was started without this stream
+        return
     try:
         target.write(text)
     except UnicodeEncodeError:  # an unusual character must not end the job

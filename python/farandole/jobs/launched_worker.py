@@ -157,7 +157,6 @@ class Worker:
             if self.state != "done" or not self._incoming.parts:
                 return
             _, content, *buffers = self._incoming.parts
-            self._incoming.parts = []
             try:
                 self._value = pickle.loads(content, buffers=buffers)
             except Exception as error:
@@ -166,6 +165,7 @@ class Worker:
                     f"unpickled here: {type(error).__name__}: {error}"
                 )
                 self.state = "failed"
+            self._incoming.parts = []  # not after an interruption: the program may try again
 
     def _described_failure(self) -> WorkerError:
         who = f"{self._name} {self.rank}" + (f" (pid {self.pid})" if self.pid is not None else "")

@@ -78,21 +78,18 @@ def ccl_built(verbose: bool = False) -> bool:
 
 @contextlib.contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Set variables until the end of the block. A value of None unsets its variable."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set variables until the end of the block. A value of None leaves its variable as it is."""
+    values = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in values}
     try:
-        _set_variables(variables)
+        os.environ.update(values)
         yield
     finally:
-        _set_variables(before)
-
-
-def _set_variables(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def get_average_backwards_compatibility_fun(

@@ -217,7 +217,7 @@ FLAGS = (
         "elastic_timeout",
         ("--elastic-timeout",),
         type=int,
-        value_min=0,
+        value_min=1,
         to_elastic_flags=_with_value("--elastic-timeout"),
         why_ignored=FIXED,
     ),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import farandole
-from farandole.launcher_command import launcher_command
+from farandole.launcher_command import become_launcher, launcher_command
 from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag, elastic_settings_of
@@ -294,7 +293,7 @@ def run_commandline() -> None:
     for line in lines:
         print(f"horovodrun: {line}", file=sys.stderr)
     sys.stderr.flush()
-    os.execv(command, words)
+    become_launcher(command, words)
 
 
 if __name__ == "__main__":
