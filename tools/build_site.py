@@ -26,7 +26,7 @@ def update_knobs_page(only_check: bool) -> bool:
     """Write docs/knobs.md from the command's table, unless `only_check`. Return whether the page is
     equal to the table."""
     table = output_of("knobs", "--markdown")
-    text = f"# Knobs\n\nWritten by `./dev docs` from `include/farandole/knobs.h`.\n\n{table}"
+    text = f"# Settings\n\nWritten by `./dev docs` from `include/farandole/knobs.h`.\n\n{table}"
     if not only_check:
         KNOBS.write_text(text)
     return KNOBS.exists() and KNOBS.read_text() == text

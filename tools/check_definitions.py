@@ -41,6 +41,7 @@ ALTERNATIVES = (
         "src/device/cpu/instruction_sets_x86.cc",
     },
     {"src/control/limits.h", "tests/sim/small_limits/control/limits.h"},
+    {"src/engine/shortage_test.cc", "src/rendezvous/store_owner_test.cc"},
 )
 
 

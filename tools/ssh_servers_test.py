@@ -12,7 +12,7 @@ import pytest
 from hosts import Host, Hosts, HostsError, namespaces
 from ssh_servers import SshServers, accounts, make_key, why_impossible
 
-HANG_SECONDS = 60
+HANG_SECONDS = 300
 FAILURE_OF_SSH = 255
 Pair = tuple[Hosts, SshServers]
 

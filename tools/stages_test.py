@@ -64,7 +64,9 @@ def test_output_that_is_not_text_is_repeated_too(tmp_path: Path) -> None:
 
 
 def test_a_process_that_stays_does_not_hold_up_the_stages(tmp_path: Path) -> None:
-    done = run("'one': shell('sleep 7 & echo a'), 'two': shell('echo b')", tmp_path)
+    end = tmp_path / "end"
+    stays = f"(until [ -e {end} ]; do sleep 0.1; done) & echo a"
+    done = run(f"'one': shell('{stays}'), 'two': shell('echo b; touch {end}')", tmp_path)
     assert "[dev] a process of this stage still runs\n[dev] === two\nb\n" in done.stdout
 
 

@@ -7,6 +7,7 @@ it and its launcher use after the first ten cycles, after the first hundred, and
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import itertools
 import json
@@ -15,6 +16,7 @@ import re
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +29,7 @@ COUNT = 20_000
 TRIES = 10
 # Long enough for init() to begin. The cycle goes on in the same way, whatever the alarm interrupts.
 ALARM_SECONDS = 0.02
+PF_EXITING = 4
 # A changing number of free descriptors, so that init() fails at a different place each time.
 spare_descriptors = itertools.cycle(range(4))
 
@@ -212,17 +215,37 @@ def descriptors(process: int | str) -> list[str]:
     return sorted(found)
 
 
+def fewest_descriptors(process: int) -> list[str]:
+    """List what another process has open all the time. It may read a file for a moment."""
+    samples = []
+    for _ in range(50):
+        samples.append(descriptors(process))
+        time.sleep(0.02)
+    return min(samples, key=len)
+
+
 def launcher_descriptors() -> dict[str, list[str]]:
     """List the launcher's descriptors, while all ranks are in the job and the launcher is idle."""
     agent = os.getppid()
     foreground = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return {"agent": descriptors(agent), "foreground": descriptors(foreground)}
+    return {"agent": fewest_descriptors(agent), "foreground": fewest_descriptors(foreground)}
+
+
+def living_threads() -> list[Path]:
+    """List the threads of this process. A thread that was joined may still be ending."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            flags = int((task / "stat").read_text().rpartition(")")[2].split()[6])
+            if not flags & PF_EXITING:
+                found.append(task)
+    return found
 
 
 def resources() -> dict[str, object]:
     maps = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     names = collections.Counter(fields[5] if len(fields) > 5 else "anonymous" for fields in maps)
-    tasks = list(Path("/proc/self/task").iterdir())
+    tasks = living_threads()
     children = "".join((task / "children").read_text() for task in tasks)
     return {
         "descriptors": descriptors("self"),

@@ -8,9 +8,9 @@ missing or empty, no worker fails. The second argument is the form of the traini
     step: a loop with a Step
     jax: a loop with a Step, whose state is a JaxState, and whose calls are compiled
 
-In the form `function`, the training waits in the middle until a worker with the number
-NEW_WORKERS_FROM or a higher one is a member, and until rank 0 finds the file HOLD_UNTIL, if these
-variables are set.
+The training waits in the middle until a worker with the number NEW_WORKERS_FROM or a higher one is
+a member, if this variable is set. In the form `function`, it also waits until rank 0 finds the file
+HOLD_UNTIL.
 """
 
 from __future__ import annotations
@@ -141,6 +141,12 @@ def train_in_function() -> Any:
     return state
 
 
+def lacks_new_workers(state: Any) -> bool:
+    if NEW_WORKERS_FROM == 0 or state.batch < BATCHES // 2:
+        return False
+    return allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0
+
+
 def train_in_steps(state: Any, step: elastic.Step, allreduce: Any) -> Any:
     shown_job = 0
     while step.ready() and state.batch < BATCHES:
@@ -149,7 +155,10 @@ def train_in_steps(state: Any, step: elastic.Step, allreduce: Any) -> Any:
             if shown_job != core.job_number():
                 shown_job = core.job_number()
                 show_place(state)
-            process(state, allreduce)
+            if lacks_new_workers(state):
+                time.sleep(0.01)
+            else:
+                process(state, allreduce)
     return state
 
 

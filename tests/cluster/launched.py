@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +19,7 @@ from types import FrameType, TracebackType
 
 import pytest
 
-HANG_SECONDS = 120  # only a guard against hanging: no test depends on a duration
+HANG_SECONDS = 300  # only a guard against hanging: no test depends on a duration
 
 
 def command() -> str:
@@ -31,6 +33,14 @@ def command() -> str:
 def shared_files() -> list[str]:
     """List the files in /dev/shm, without those that PyTorch and Python create for other tests."""
     return sorted(n for n in os.listdir("/dev/shm") if not n.startswith(("torch_", "sem.", "psm_")))
+
+
+def files_that_stay(list_files: Callable[[], list[str]], before: list[str]) -> list[str]:
+    """Return the new files, after those that other tests of this machine remove have gone."""
+    deadline = time.monotonic() + HANG_SECONDS / 5
+    while (new := sorted(set(list_files()) - set(before))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return new
 
 
 @contextmanager
@@ -65,6 +75,12 @@ class Launched:
         self.mark = f"FARANDOLE_TEST_MARK={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         inherited = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+
+        def prepare() -> None:
+            os.setpgrp()  # as a shell with job control does; other groups cannot be stopped
+            if before_exec is not None:
+                before_exec()
+
         self.process = subprocess.Popen(
             [program or command(), *arguments],
             stdin=subprocess.DEVNULL,
@@ -72,11 +88,11 @@ class Launched:
             stderr=subprocess.PIPE,
             text=True,
             env={**inherited, name: value, **(environment or {})},
-            start_new_session=True,
-            preexec_fn=before_exec,  # noqa: PLW1509 - the tests have one thread
+            preexec_fn=prepare,  # noqa: PLW1509 - the tests have one thread
         )
         self.output = ""
         self.errors = ""
+        self._rest: dict[str, list[str]] = {"output": [], "errors": []}  # lines that end() has read
 
     def __enter__(self) -> Launched:
         signal.signal(signal.SIGALRM, self._raise_timeout)
@@ -96,7 +112,8 @@ class Launched:
         self.process.communicate()
 
     def _raise_timeout(self, _signal: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"no end after {self.seconds} s; so far:\n{self.output}{self.errors}")
+        so_far = "".join([self.output, *self._rest["output"], self.errors, *self._rest["errors"]])
+        raise TimeoutError(f"no end after {self.seconds} s; so far:\n{so_far}")
 
     def read_until(self, text: str, times: int = 1) -> None:
         """Read the standard output until `text` has occurred `times` times."""
@@ -115,10 +132,17 @@ class Launched:
         The launcher's processes hold the output, and the last of them ends after all workers and
         their children.
         """
-        output, errors = self.process.communicate()
-        self.output += output
-        self.errors += errors
-        return self.process.returncode
+        # communicate() would lose what the streams have read ahead for read_until().
+        of_errors = threading.Thread(
+            target=self._rest["errors"].extend, args=(self.process.stderr or (),), daemon=True
+        )
+        of_errors.start()
+        self._rest["output"].extend(self.process.stdout or ())
+        of_errors.join()
+        self.output += "".join(self._rest["output"])
+        self.errors += "".join(self._rest["errors"])
+        self._rest = {"output": [], "errors": []}
+        return self.process.wait()
 
     def remaining_processes(self) -> list[int]:
         """List the processes that are alive and carry the mark."""
@@ -152,7 +176,7 @@ def kill(launched: Launched, number: int) -> int:
     victim = next(
         pid
         for pid in launched.remaining_processes()
-        if f"FARANDOLE_ELASTIC_WORKER={number}" in environment_of(pid)
+        if f"FARANDOLE_ELASTIC_WORKER={number}\0" in environment_of(pid)
     )
     os.kill(victim, signal.SIGKILL)
     return victim

@@ -43,7 +43,7 @@ PORT = 4711
 WORKERS = 4
 PROGRAM = ["sh", "-c", "echo waits; exec sleep 1000"]
 CALLING_RANK = [sys.executable, str(Path(__file__).with_name("calling_rank.py"))]
-END_SECONDS = 45  # a guard against hanging
+END_SECONDS = 300  # a guard against hanging
 # Kills come until this multiple of the time that the job needs to start.
 MOMENTS = 1.5
 # If a node is killed before it has reached the others, the others wait for it for this time.

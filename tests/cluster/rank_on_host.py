@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from small_worker import short
+from small_worker import short, take, wait_for
 
 import farandole
+from farandole import core
 
 LIVES = 3
 
@@ -29,6 +30,8 @@ def main(*arguments: str) -> None:
         local = f"{farandole.local_rank()}/{farandole.local_size()}"
         cross = f"{farandole.cross_rank()}/{farandole.cross_size()}"
         say(f"life {life}: rank {rank} of {size}, local {local}, cross {cross}")
+        if arguments[:1] == ("die",):
+            take(wait_for(core.barrier("", 0)))  # all have joined
         if arguments == ("die", str(rank)):
             os.kill(os.getpid(), signal.SIGKILL)
         if arguments[:2] == ("late", str(rank)):

@@ -13,10 +13,12 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launched import HANG_SECONDS, Launched, command, command_for_all_users, run
@@ -51,6 +53,7 @@ NAMES = [
     *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
 ]
 
+NO_ANSWER = "no answer within 5 s"
 Rows = dict[str, dict[str, str]]
 
 
@@ -64,12 +67,28 @@ def rows_of(text: str) -> Rows:
     return {row["name"]: row for row in rows}
 
 
-def doctor(environment: dict[str, str] | None = None, program: str | None = None) -> Rows:
-    with Launched("doctor", "--json", environment=environment, program=program) as job:
-        assert job.end() == 0
-        assert job.remaining_processes() == []
-    assert job.errors == ""
-    return rows_of(job.output)
+def examine(hanging: Collection[str] = (), **options: Any) -> tuple[int, Rows]:
+    """Run the command; return its exit code and its rows. The checks `hanging` give no answer. On a
+    busy machine, others may also need longer than the limit; then the command runs again."""
+    for _ in range(5):
+        with Launched("doctor", "--json", **options) as job:
+            code = job.end()
+            assert job.remaining_processes() == []
+        assert job.errors == ""
+        rows = rows_of(job.output)
+        if not {name for name, row in rows.items() if row["found"] == NO_ANSWER} - {*hanging}:
+            break
+    return code, rows
+
+
+def doctor(
+    environment: dict[str, str] | None = None,
+    program: str | None = None,
+    hanging: Collection[str] = (),
+) -> Rows:
+    code, rows = examine(hanging, environment=environment, program=program)
+    assert code == 0
+    return rows
 
 
 def lone_command(folder: Path) -> str:
@@ -80,10 +99,7 @@ def lone_command(folder: Path) -> str:
 
 
 def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
-    with Launched("doctor", "--json", before_exec=before_exec, program=program) as job:
-        code = job.end()
-        assert job.remaining_processes() == []
-    return code, rows_of(job.output)
+    return examine(before_exec=before_exec, program=program)
 
 
 def test_the_kernel_has_what_jobs_need() -> None:
@@ -172,7 +188,12 @@ def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
         (group / limit).write_text(str(value))
         yield group
     finally:
-        group.rmdir()
+        deadline = time.monotonic() + HANG_SECONDS / 5
+        while group.exists():
+            # A process that has ended leaves the group a moment later.
+            with suppress(OSError):
+                group.rmdir()
+            assert time.monotonic() < deadline, "a process is left in the control group"
 
 
 def test_the_memory_limit_of_a_control_group_is_reported() -> None:
@@ -216,12 +237,38 @@ def test_limits_that_make_heaps_small_are_reported() -> None:
     code, rows = doctor_with(limit_address_space_and_files)
     assert code == 0
     assert rows["address space"]["found"] == "4.0 GiB (`ulimit -v`)"
-    assert rows["file size"]["found"] == "256 MiB (`ulimit -f`)"
+    assert rows["file size"]["found"].startswith("256 MiB (`ulimit -f`): enough for about ")
     assert "raise it" in rows["address space"]["to_do"] + rows["file size"]["to_do"]
     ranks = re.match(r"(\d+) MiB for each rank, if there are (\d+);", rows["shared heap"]["found"])
     assert ranks is not None, rows["shared heap"]
     assert int(ranks[1]) == min(256, 1024 // int(ranks[2]) // 2 * 2)
     assert "raise `ulimit -v` and `ulimit -f`" in rows["shared heap"]["to_do"]
+
+
+@pytest.mark.parametrize(("workers", "enough"), [(0, False), (1, True)])
+def test_a_limit_of_file_size_agrees_with_jobs(workers: int, enough: bool) -> None:
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((6 << 20) - 4096 * (not enough),) * 2)
+
+    code, rows = doctor_with(limit_files)
+    row = rows["file size"]
+    assert row["found"].endswith(f": enough for about {workers} worker" + "s" * (not enough))
+    assert "raise it" in row["to_do"]
+    assert (code == 0) == enough == (row["state"] == "limited")
+    program = (sys.executable, "-c", "import farandole; farandole.init()")
+    with Launched("run", "-n", "1", *program, before_exec=limit_files) as job:
+        assert (job.end() == 0) == enough, job.errors
+    assert ("raise the file size limit" in job.errors) != enough
+
+
+def test_with_the_smallest_files_no_check_crashes() -> None:
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 10, 10 << 10))
+
+    with Launched("doctor", before_exec=limit_files) as job:
+        assert job.end() == 1
+    assert "crashed" not in job.output
+    assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: file size"
 
 
 def test_a_chosen_heap_size_is_shown() -> None:
@@ -337,14 +384,16 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
         ("kill -SEGV $$", "python3: killed by SIGSEGV"),
         ("kill -35 $$", "python3: killed by signal 35"),  # signal 35 has no name
         ("echo hello", "python3: it does not answer as Python does"),
-        ("sleep 1000", "no answer within 5 s"),
+        ("sleep 1000", NO_ANSWER),
     ],
 )
 def test_a_broken_python_does_not_stop_the_other_checks(
     script: str, words: str, tmp_path: Path
 ) -> None:
-    rows = doctor(put_in_path(tmp_path, "python3", script), lone_command(tmp_path))
-    for name in ("python3", "farandole for Python", *FRAMEWORKS):
+    names = ("python3", "farandole for Python", *FRAMEWORKS)
+    hanging = names if words == NO_ANSWER else ()
+    rows = doctor(put_in_path(tmp_path, "python3", script), lone_command(tmp_path), hanging)
+    for name in names:
         assert rows[name]["state"] == "does not work"
         assert rows[name]["found"] == words
     assert rows["py-spy"]["state"] in ("works", "not installed")
@@ -405,10 +454,10 @@ def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
 
 CUDA = "int cuDriverGetVersion(int *number) { *number = 12040; return 0; }"
 LIBRARIES = {
-    CUDA: ("works", "libcuda.so.1: version 12.4; GPUs are not used yet"),
+    CUDA: ("works", "libcuda.so.1: version 12.4; tensors on GPUs go through host memory"),
     "int cuDriverGetVersion(int *number) { return 100; }": (
         "does not work",
-        "libcuda.so.1 loads, but cuDriverGetVersion fails; GPUs are not used yet",
+        "libcuda.so.1 loads, but cuDriverGetVersion fails; tensors on GPUs go through host memory",
     ),
     "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }": (
         "does not work",
@@ -416,7 +465,7 @@ LIBRARIES = {
     ),
     "int pause(void);\n__attribute__((constructor)) static void hang(void) { pause(); }": (
         "does not work",
-        "no answer within 5 s",
+        NO_ANSWER,
     ),
 }
 
@@ -427,8 +476,9 @@ def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> Non
     (tmp_path / "cuda.c").write_text(code + "\n")
     library = str(tmp_path / "libcuda.so.1")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
-    rows = doctor({"LD_LIBRARY_PATH": str(tmp_path)})
     state, words = LIBRARIES[code]
+    hanging = ["CUDA driver"] if words == NO_ANSWER else []
+    rows = doctor({"LD_LIBRARY_PATH": str(tmp_path)}, hanging=hanging)
     assert rows["CUDA driver"]["state"] == state
     assert rows["CUDA driver"]["found"].startswith(words)
     assert rows["NCCL"]["state"] in ("works", "not installed")
@@ -440,13 +490,13 @@ def test_colors_only_on_a_terminal_and_without_no_color(plain: bool) -> None:
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if plain else ""}
     process = subprocess.Popen([command(), "doctor"], stdout=theirs, env=environment)
     os.close(theirs)
-    text = ""
+    text = b""
     while True:
         try:
-            text += os.read(ours, 65536).decode()
+            text += os.read(ours, 65536)
         except OSError:  # the other end is closed
             break
     os.close(ours)
     assert process.wait(HANG_SECONDS) == 0
-    assert ("\x1b[32mworks" in text) != plain
-    assert ("\x1b" in text) != plain
+    assert (b"\x1b[32mworks" in text) != plain
+    assert (b"\x1b" in text) != plain

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
 import signal
-import subprocess
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -394,21 +395,24 @@ def processes_with(text: str) -> tuple[list[int], list[int]]:
     return found
 
 
-def files_with(text: str, newer_than: Path, *folders: Path) -> str:
-    tests = ("-xdev", "-type", "f", "-newer", str(newer_than), "-print0")
-    changed = ["find", *map(str, folders), *tests]
-    files = subprocess.run(changed, capture_output=True, check=False).stdout
-    return subprocess.run(
-        ["xargs", "-0", "-r", "grep", "-lsF", "--", text],
-        input=files,
-        capture_output=True,
-        check=False,
-    ).stdout.decode()
+def files_with(text: str, since: float, *folders: Path) -> list[Path]:
+    """List the files below 64 MiB that contain a text and have changed at `since` or later.
+
+    Larger files belong to other tests, which run at the same time.
+    """
+    found = []
+    walks = itertools.chain.from_iterable(map(os.walk, folders))
+    for file in (Path(folder, name) for folder, _, names in walks for name in names):
+        with suppress(OSError):  # the file is gone meanwhile
+            state = file.lstat()
+            recent = stat.S_ISREG(state.st_mode) and state.st_mtime >= since
+            if recent and state.st_size < 64 << 20 and text.encode() in file.read_bytes():
+                found.append(file)
+    return found
 
 
 def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    (start := tmp_path / "start").touch()
-    os.utime(start, (0, 0))
+    since = time.time() - 2  # the file system may count in whole seconds
     canary = secrets.token_hex(16)
     hosts = f"{ssh_hosts.hosts[0].v4},host0,host1:2"
     with ssh_hosts.start(
@@ -421,11 +425,11 @@ def test_values_are_shown_to_the_workers_only(ssh_hosts: SshHosts, tmp_path: Pat
             time.sleep(POLL_SECONDS)  # a worker that is becoming `sleep` shows no environment
         in_words, in_environment = found
         folders = (ssh_hosts.servers.folder, tmp_path, Path("/tmp"), Path("/dev/shm"))
-        files = files_with(canary, start, *folders)
+        files = files_with(canary, since, *folders)
         job.send(signal.SIGTERM)
         job.end()
         ssh_hosts.wait_for_end_of(job)
     assert in_words == [job.process.pid]  # the user has typed it there
     assert set(in_environment) == workers
-    assert files == ""
+    assert files == []
     assert canary not in job.output + job.errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,6 +131,19 @@ def test_a_working_directory_that_is_missing_on_one_host(
     assert f"the working directory {folder} cannot be used on this host: No such file" in job.errors
     assert "cannot start the job on host1: the launcher has exited with code 2" in job.errors
     assert job.output == ""
+
+
+def test_a_range_without_a_port_for_the_first_launcher(ssh_hosts: SshHosts) -> None:
+    program = (sys.executable, "-c", "import farandole; farandole.init(); print('joined')")
+    job = ssh_hosts.run("-H", "host0:1,host1:1", "--ports", "20000", *program)
+    assert job.process.returncode == 2
+    assert (
+        "has 1 of the 2 ports that the launcher and the workers of this host need; give a range "
+        "such as 20000-20001"
+    ) in job.errors
+    job = ssh_hosts.run("-H", "host0:1,host1:1", "--ports", "20000-20001", *program)
+    assert job.process.returncode == 0, job.errors
+    assert job.output.count("joined") == 2
 
 
 @pytest.mark.parametrize("hosts", ["host1,host2", "host2,host1"])

@@ -6,12 +6,16 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from launched import Launched, environment_of, kill, run
+from test_stalls import read_errors_until
 
 WORKER = ("tests/cluster/elastic_worker.py",)
 FAST = ("--cooldown-range", "0,1")
+# The others go on before a new worker is there.
+LATER = ("--cooldown-range", "3,3")
 
 
 def elastic(
@@ -36,7 +40,9 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("lost", "form"), [(0, "function"), (1, "function"), (0, "step"), (1, "step")]
 )
 def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int, form: str) -> None:
-    with Launched(*elastic(3, *WORKER, "", form)) as launched:
+    waits = {"NEW_WORKERS_FROM": "3"}  # in the middle, for worker 3
+    words = elastic(3, *WORKER, "", form, flags=LATER)
+    with Launched(*words, environment=waits) as launched:
         launched.read_until(f"worker {lost} has rank {lost} of 3 at batch 0")
         started = launched.errors + launched.output
         assert "worker 3" not in started
@@ -161,6 +167,69 @@ def test_a_failure_at_the_start_ends_the_job() -> None:
     assert "failed before all workers had joined the job in init()" in launched.errors
 
 
+RANK_0_LOADS = """
+import os, sys, farandole
+from farandole import calls, elastic, lifecycle
+from farandole.objects import broadcast_object
+number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+farandole.init()
+state = elastic.ObjectState(broadcast_object, lifecycle.rank, weights="new")
+if farandole.rank() == 0:
+    if sys.argv[1] == "rank 0 fails":
+        raise OSError("the checkpoint cannot be read")
+    state.weights = "loaded"
+elif sys.argv[1] == "rank 1 fails":
+    raise OSError("no data")
+@(lambda function: elastic.run_fn(function, elastic.reset_job))
+def train(state):
+    calls.barrier()
+    print(f"worker {number} trains {state.weights} weights", flush=True)
+train(state)
+"""
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_without_the_rank_0_of_the_start_no_training_begins(workers: int) -> None:
+    launched = run(*elastic(workers, "-c", RANK_0_LOADS, "rank 0 fails"))
+    assert launched.process.returncode == 1
+    assert "trains" not in launched.output, launched.output
+    assert "OSError: the checkpoint cannot be read" in launched.errors, launched.errors
+    text = "CallError: rank 0 was lost before it had given its state to the other ranks"
+    assert text in launched.errors, launched.errors
+    launched = run(*elastic(workers, "-c", RANK_0_LOADS, "rank 1 fails"))
+    assert launched.process.returncode == 0, launched.errors
+    assert set(re.findall("trains (.*) weights", launched.output)) == {"loaded"}
+
+
+FAILS_AGAIN = """
+import farandole
+from farandole import calls, elastic, lifecycle
+from farandole.objects import broadcast_object
+farandole.init()
+state = elastic.ObjectState(broadcast_object, lifecycle.rank, tries=0)
+tries = []
+@(lambda function: elastic.run_fn(function, elastic.reset_job))
+def train(state):
+    tries.append(1)
+    if len(tries) == 6:
+        state.commit()
+    if len(tries) < 8:
+        raise farandole.FarandoleError(f"no memory in try {len(tries)}")
+train(state)
+"""
+
+
+def test_a_failure_that_comes_again_is_shown() -> None:
+    launched = run(*elastic(2, "-c", FAILS_AGAIN))
+    assert launched.process.returncode == 0, launched.errors
+    shown = re.findall("rank 1: (failure .*)", launched.errors)
+    assert shown == [
+        "failure 2 since the last commit or step: FarandoleError: no memory in try 2",
+        "failure 4 since the last commit or step: FarandoleError: no memory in try 4",
+        "failure 2 since the last commit or step: FarandoleError: no memory in try 7",
+    ]
+
+
 def test_without_survivors_the_job_fails_with_the_first_cause() -> None:
     program = "import farandole; farandole.init(); raise ValueError('no data')"
     launched = run(*elastic(2, "-c", program))
@@ -187,7 +256,10 @@ def test_too_few_workers_end_the_job_at_the_limit() -> None:
 def test_the_limit_of_resets_ends_the_job() -> None:
     program = (
         "import farandole\n"
-        "for _ in range(5): farandole.init(); print(farandole.size()); farandole.shutdown()\n"
+        "from farandole import calls\n"
+        "for _ in range(5):\n"
+        "    farandole.init(); print(farandole.size(), flush=True); calls.barrier()\n"
+        "    farandole.shutdown()\n"
     )
     launched = run(*elastic(2, "-c", program, flags=("--reset-limit", "2")))
     assert launched.output.count("2\n") == 6
@@ -196,37 +268,50 @@ def test_the_limit_of_resets_ends_the_job() -> None:
 
 
 LATE = """
-import os, time, farandole
+import os, sys, time, farandole
 from farandole import calls
 farandole.init()
 number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 if number == 1: os._exit(3)
-if number == 2: time.sleep(4)
+while number == 2 and not os.path.exists(sys.argv[1]): time.sleep(0.01)
 if number == 3: os._exit(0)
 try: calls.barrier()
 except farandole.GroupLostError: farandole.shutdown(); farandole.init()
 """
 
 
-def test_a_worker_that_the_others_wait_for_is_named() -> None:
-    launched = run(*elastic(3, "-c", LATE, flags=("--stall-warning", "1")))
-    assert launched.process.returncode == 0, launched.errors
-    assert re.search(r"wait in init\(\) for worker 2; `farandole", launched.errors)
+def test_a_worker_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    words = elastic(3, "-c", LATE, str(go), flags=("--stall-warning", "1"))
+    with Launched(*words) as launched:
+        read_errors_until(launched, r"worker 1 \(pid \d+\) has exited with code 3")
+        launched.errors = ""  # a worker may also be late at the start
+        read_errors_until(launched, r"wait in init\(\) for worker 2; `farandole")
+        go.touch()
+        assert launched.end() == 0, launched.errors
 
 
 CYCLES = """
-import os, farandole
+import ctypes, os, time, farandole
 from farandole import calls
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would look like a leak
+def count(folder):
+    numbers = []  # for a moment, there may be more: a thread that ends, or a file that is read
+    for _ in range(50):
+        numbers.append(len(os.listdir(folder)))
+        time.sleep(0.02)
+    return min(numbers)
 def facts():
     pages = int(open("/proc/self/statm").read().split()[1])
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pages
+    return count("/proc/self/fd"), count("/proc/self/task"), pages
 def launcher_descriptors():
-    return len(os.listdir(f"/proc/{os.getppid()}/fd"))
+    return count(f"/proc/{os.getppid()}/fd")
 for cycle in range(130):
     farandole.init()
     calls.barrier()
     if cycle == 29: first = facts(), launcher_descriptors()
-    last = facts(), launcher_descriptors()
+    if cycle == 129: last = facts(), launcher_descriptors()
+    calls.barrier()
     farandole.shutdown()
 assert last[0][:2] == first[0][:2], (first, last)
 assert last[1] == first[1], (first, last)

@@ -36,7 +36,7 @@ import pytest
 from launched import Launched, run
 
 FAULTS, JOBS = 20, 6
-HANG_SECONDS = 240
+HANG_SECONDS = 600
 PLACES = (
     *("engine.stopping", "engine.stopped", "rank.wanted", "rank.asked", "rank.given"),
     *("formation.published", "formation.shared", "formation.attached", "formation.counted"),
@@ -158,6 +158,8 @@ class Chaos:
         if not running:
             return
         pid = self.chooser.choice(running)
+        if action == "kill" and self.is_sheltered(pid):  # meanwhile
+            return
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL if action == "kill" else signal.SIGSTOP)
             self.faults[f"outside {action}"] += 1
@@ -179,11 +181,13 @@ class Chaos:
         ]
         kind = self.chooser.choice(("deciding launcher", "launcher of a host"))
         victims = deciding if kind == "deciding launcher" else others
-        # A launcher of a host has no workers, either, until it has got orders. After the third loss
-        # of the deciding one within a minute, the driver would give up.
+        # A launcher of a host has no workers, either, until it has got orders. After a fourth quick
+        # loss of the deciding one, the driver would give up.
         if len(deciding) != 1 or not victims or self.faults[kind] >= 3:
             return
         launcher = self.chooser.choice(victims)
+        if any(map(self.is_sheltered, launcher[2])):  # meanwhile
+            return
         with suppress(ProcessLookupError):
             os.kill(launcher[self.chooser.randrange(2)], signal.SIGKILL)
             self.faults[kind] += 1

@@ -90,8 +90,9 @@ def test_a_job_that_cannot_go_on_names_the_worker_and_the_reason() -> None:
     assert (caught.value.rank, caught.value.exception_type) == (0, "ValueError")
 
     # The second change, in which a new worker joins, is not allowed.
+    later = QUICK | {"cooldown_range": (3, 3)}  # worker 0 goes on before the new worker is there
     with pytest.raises(farandole.FarandoleError, match=r"the limit of 1 resets is reached"):
-        farandole.run(train, ({1: 5}, 9), n=2, min_workers=1, reset_limit=1, **QUICK)
+        farandole.run(train, ({1: 5}, 9), n=2, min_workers=1, reset_limit=1, **later)
 
     slow = QUICK | {"cooldown_range": (60, 60), "elastic_timeout": 1}
     with pytest.raises(farandole.WorkerError, match="fewer than 2 workers could be found"):
@@ -229,7 +230,7 @@ def test_what_the_launcher_says_before_there_are_hosts_is_shown(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(farandole.FarandoleError, match=r"(?s)no worker .*--elastic-t"):
-        farandole.run(int, n=3, min_workers=3, discover_hosts=lambda: [HOSTS[0]], elastic_timeout=1)
+        farandole.run(int, n=3, min_workers=3, discover_hosts=lambda: [HOSTS[0]], elastic_timeout=5)
     text = "the hosts have 1 slot so far; the job starts when there are 3"
     assert text in capfd.readouterr().err
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driven import SshHosts, kill, made_ssh_hosts
 from launched import HANG_SECONDS, Launched, run
-from test_elastic import environment_of, pids
+from test_elastic import LATER, environment_of, pids
 from test_hosts import Job
 from test_stalls import read_errors_until
 
@@ -56,7 +56,7 @@ def read_start(job: Launched, workers: int) -> None:
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost: int) -> None:
     with ssh_hosts.start(
-        "-H", "host0:2,host1:1", *FLAGS, *WORKER, environment=NEW_WORKERS_FROM_3
+        "-H", "host0:2,host1:1", *FLAGS, *LATER, *WORKER, environment=NEW_WORKERS_FROM_3
     ) as job:
         read_start(job, 3)
         kill(worker_of(ssh_hosts, lost // 2, lost))

@@ -16,7 +16,7 @@ from launched import Launched
 
 CHANGES = 120
 MANY_CHANGES = 400
-HANG_SECONDS = 280
+HANG_SECONDS = 600
 GROWTH_BYTES_MAX = 1 << 20
 # The launcher has more descriptors while it starts or ends workers, and malloc may make a map or
 # two. This is far less than one per change.

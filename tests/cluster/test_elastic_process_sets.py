@@ -84,7 +84,9 @@ class RandomJob:
 
 def what_is_wrong(job: RandomJob, code: int) -> str:
     """Return what the job has done wrong, or an empty text."""
-    if found := re.search(r"\w+Error.*|exited with code [^0].*", job.launched.errors):
+    # After two deaths in a row, a rank shows why its training goes back again.
+    errors = re.sub(r"farandole: rank \d+: failure \d+ since .*", "", job.launched.errors)
+    if found := re.search(r"\w+Error.*|exited with code [^0].*", errors):
         return f"a worker has failed by itself: {found[0]}"
     if code != 0:
         return f"the job has ended with code {code}"

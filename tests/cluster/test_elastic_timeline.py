@@ -15,7 +15,7 @@ import pytest
 from driven import SshHosts, kill, made_ssh_hosts
 from launched import HANG_SECONDS, Launched, run
 from launched import kill as kill_worker
-from test_elastic import FAST, WORKER, elastic
+from test_elastic import LATER, WORKER, elastic
 from test_elastic_hosts import FLAGS, NEW_WORKERS_FROM_3, first_launcher, read_start
 from trace_file import Trace, read_trace
 
@@ -85,7 +85,7 @@ def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
 def test_one_file_has_all_groups(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
-    flags = (*FAST, "--timeline", str(path))
+    flags = (*LATER, "--timeline", str(path))
     with Launched(*elastic(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
         wait_until_traced(path, 2)
         kill_worker(job, 2)
@@ -95,7 +95,7 @@ def test_one_file_has_all_groups(tmp_path: Path) -> None:
 
 def test_hosts_that_share_their_files_have_one_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    words = ("-H", "127.0.0.1:1,127.0.0.2:1", "--timeline", str(path), *FLAGS)
+    words = ("-H", "127.0.0.1:1,127.0.0.2:1", "--timeline", str(path), *FLAGS, *LATER)
     words = (*words, sys.executable, *WORKER)
     with Launched("run", *words, environment={"NEW_WORKERS_FROM": "2"}) as job:
         wait_until_traced(path, 1)
@@ -134,7 +134,8 @@ train(state)
 
 def test_a_timeline_that_the_program_starts_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    job = run(*elastic(2, "-c", STARTS_AND_STOPS.format(folder=str(tmp_path))))
+    program = STARTS_AND_STOPS.format(folder=str(tmp_path))
+    job = run(*elastic(2, "-c", program, flags=LATER))
     assert job.process.returncode == 0, job.errors
     trace = read_trace(path)
     groups = groups_of(trace)

@@ -32,7 +32,7 @@ def test_fashion_mnist_alone() -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -36,7 +36,6 @@ def job(how: str, size: int = 3) -> Launched:
     return Launched(
         *("run", "-n", str(size), "--stall-warning", "1", sys.executable, str(WORKER), how),
         environment={"OMP_NUM_THREADS": "1"},
-        seconds=30,
     )
 
 
@@ -208,7 +207,6 @@ def test_without_py_spy_the_launcher_says_how_to_get_it(
     with Launched(
         *("run", "-n", "2", "--stall-warning", "1", sys.executable, str(WORKER), "sleeps"),
         environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(folders_without_py_spy)},
-        seconds=30,
     ) as launched:
         read_errors_until(launched, r"install py-spy \(`pip install py-spy`\) to see here")
         end(launched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import signal
 import socket
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def test_lines_carry_rank_and_stream() -> None:
     assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:out", "[1]<stdout>:out"]
     errors = [line for line in done.stderr.splitlines() if line.startswith("[")]
     assert sorted(errors) == ["[0]<stderr>:err", "[1]<stderr>:err"]
+
+
+def test_workers_do_not_ignore_sigpipe() -> None:
+    """Python ignores SIGPIPE, and so would the programs that it executes."""
+    ignored = (
+        "while read name mask; do [ $name != SigIgn: ] || echo $mask; done < /proc/self/status"
+    )
+    (line,) = shell(ignored, workers=1)
+    mask = int(line.rpartition(":")[2], 16)
+    assert mask & (1 << (signal.SIGPIPE - 1)) == 0
 
 
 def test_the_time_stands_before_the_rank() -> None:

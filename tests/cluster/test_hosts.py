@@ -270,6 +270,8 @@ def test_the_start_timeout_names_the_missing_node(job: Job, present: int) -> Non
 def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -> None:
     waiting = job.start(node, "echo here")
     read_errors_until(waiting, "waiting for node")
+    for harmless in (signal.SIGWINCH, signal.SIGUSR1, signal.SIGCONT):
+        waiting.send(harmless)  # there are no workers yet that could get it
     waiting.send(number)
     assert job.end() == [128 + number]
     assert "before all nodes had joined" in waiting.errors
@@ -421,7 +423,7 @@ def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
 
 
 WRONG_WORDS: list[tuple[list[str], str]] = [
-    (["--nodes", "2"], "--nodes given without --join, --node, --secret"),
+    (["--nodes", "2"], "--nodes is given without --join, --node, --secret"),
     (["--join", "fox", "--nodes", "2", "--node", "0", "--secret", "s"], "the port is missing"),
     (["--join", "fox:1", "--nodes", "2", "--node", "2", "--secret", "s"], "numbered from 0 to 1"),
 ]

@@ -24,7 +24,7 @@ def test_the_cells_print_what_is_shown() -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,8 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
-QUIET = {"OMP_NUM_THREADS": "1"}  # the launcher prints a notice if it chooses this value itself
+# The launcher prints a notice if it chooses the number of threads, and if a rank is late.
+QUIET = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
 
 
 def rank() -> int:
@@ -77,6 +78,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     def work() -> None:
         from farandole import calls  # noqa: PLC0415
 
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s for their own errors
         farandole.init()
         if farandole.rank() == 1:
             raise ValueError("no data")
@@ -148,6 +150,28 @@ def test_a_result_that_cannot_be_unpickled_is_named() -> None:
         " the type .*Wrong that cannot be unpickled here: ValueError: invalid",
     ):
         farandole.run(Wrong, env=QUIET)
+
+
+interruptions: list[str] = []
+
+
+def result_after_an_interruption() -> str:
+    if not interruptions:
+        interruptions.append("Ctrl-C")
+        raise KeyboardInterrupt
+    return "result"
+
+
+def test_a_result_is_kept_after_an_interruption() -> None:
+    class Interrupting:
+        def __reduce__(self) -> object:
+            return eval, ("__import__('test_jobs').result_after_an_interruption()",)
+
+    sys.modules["test_jobs"] = sys.modules[__name__]
+    workers = farandole.launch_workers(1, Interrupting, env=QUIET)
+    with pytest.raises(KeyboardInterrupt):
+        farandole.await_workers(workers)
+    assert farandole.await_workers(workers) == ["result"]
 
 
 BIG_RESULTS_PROGRAM = """
@@ -385,6 +409,8 @@ def test_workers_are_launched_and_awaited() -> None:
 
 def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
     workers = farandole.launch_workers(2, ["sh", "-c", "echo $FARANDOLE_RANK; exec sleep 1000"])
+    while not all(worker.pid for worker in workers):  # only the first one is surely there
+        farandole.await_workers(workers, timeout=0.01)
     outcomes = farandole.await_workers(workers, timeout=0)
     assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
     assert "rank 1 (pid " in str(outcomes[1]) and "still runs after 0 s" in str(outcomes[1])
@@ -405,6 +431,32 @@ def test_a_worker_that_ignores_signals_is_killed() -> None:
     farandole.stop_workers(workers, grace_time=0)
     assert [worker.exit_code for worker in workers] == [137, 137]
     assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("grace_time", [0, 3])
+def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: float) -> None:
+    """Shells let programs in the background ignore SIGINT, and so the launcher ignores it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        workers = farandole.launch_workers(1, ["sh", "-c", 'trap "" TERM; echo ready; sleep 1000'])
+        while not workers[0].stdout:
+            farandole.await_workers(workers, timeout=0.01)
+        farandole.stop_workers(workers, grace_time=grace_time)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert workers[0].exit_code == 137
+    # Without a second signal, the launcher kills it after 30 s. On a busy machine, two signals may
+    # arrive at the same time, and then they count as one.
+    texts = ["a second signal (SIGTERM); killing rank 0"]
+    texts += ["rank 0 did not end within 30 s; killing"] * (grace_time == 0)
+    assert any(text in workers.messages for text in texts), workers.messages
+    assert_nothing_is_left()
+
+
+def test_a_program_without_standard_output() -> None:
+    program = "import farandole; assert farandole.run(print, ('hello',), n=1) == [None]"
+    done = subprocess.run(["sh", "-c", f'exec "{sys.executable}" -c "{program}" >&-'], check=False)
+    assert done.returncode == 0
 
 
 def test_a_script_gets_its_arguments(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 from driven import kill, parent_of
 from launched import HANG_SECONDS, Launched, run
-from test_elastic import environment_of, pids
+from test_elastic import LATER, environment_of, pids
 from test_elastic_hosts import Listed
 from test_stalls import read_errors_until
 
@@ -183,10 +183,10 @@ def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(listed: Listed)
     """Here, a job that does not find enough hosts ends after --elastic-timeout, at its start and
     also later, and says what is missing."""
     listed.set("127.0.0.1:1")
-    flags = [*listed.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "1"]
+    flags = [*listed.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "5"]
     job = run("run", *flags, "true")
     assert job.process.returncode != 0
-    assert "no hosts with 2 slots were found within 1 s" in job.errors
+    assert "no hosts with 2 slots were found within 5 s" in job.errors
 
     listed.set("127.0.0.1:1", "127.0.0.2:1")
     program = (
@@ -199,7 +199,7 @@ def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(listed: Listed)
     )
     job = run("run", *flags, "--cooldown-range", "60,60", sys.executable, "-c", program)
     assert job.process.returncode != 0
-    assert "fewer than 2 workers could be found within 1 s" in job.errors
+    assert "fewer than 2 workers could be found within 5 s" in job.errors
 
 
 @pytest.mark.parametrize("way", ["not listed", "SIGTERM"])
@@ -238,7 +238,7 @@ def test_a_worker_fails_while_hosts_are_discovered_horovod_3014(
     listed.set("127.0.0.1:2")
     blocked, began = tmp_path / "blocked", tmp_path / "began"
     script = f"while test -e {blocked}; do touch {began}; sleep 0.05; done; cat {listed.path}"
-    flags = [*listed.flags(3), "-n", "2", "--host-discovery-script", script]
+    flags = [*listed.flags(3), *LATER, "-n", "2", "--host-discovery-script", script]
     with Launched("run", *flags, *LEDGER, environment=listed.environment()) as job:
         first = read_start(job, 2)
         blocked.touch()

@@ -48,6 +48,14 @@ def test_endless_lines_are_cut() -> None:
     assert job.output.count("\n") > 1
 
 
+def test_a_flag_with_an_empty_value_leaves_the_next_word_alone() -> None:
+    job = run("run", "--timeline=", "-n", "1", "sh", "-c", "echo $0", "--timeline=")
+    assert (job.process.returncode, job.output) == (0, "[0] --timeline=\n")
+    job = run("run", "--output-dir=", "-n", "1", "true")
+    assert job.process.returncode == 2
+    assert '--output-dir "": which folder?' in job.errors
+
+
 def test_workers_get_their_ranks_and_sizes() -> None:
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     script = "echo " + " ".join(f"$FARANDOLE_{name}" for name in names)
@@ -169,7 +177,8 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     """Test the flags for programs that start jobs; test_jobs.py tests such programs."""
     paths = [tmp_path / name for name in ("report", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
-    script = f"cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3"
+    # Without SIGTERM, the rank that ends last has 7 s instead of 2 s.
+    script = f'trap "" TERM; cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3'
     flags = "--report 3 --streams 6,7,8,9"
     opened = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
     caller = f"{opened}; '{sys.executable}' -c \"$1\" \"$0\" {flags} bash -c '{script}'"
@@ -231,7 +240,8 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
 
 # Rank 0 learns from the kernel that rank 1 has ended, as the launcher does, and ends at once.
 RANK_0_FOLLOWS = """
-import os, select, sys
+import os, select, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s
 rank, folder = os.environ["FARANDOLE_RANK"], sys.argv[1]
 if rank == "1":
     with open(folder + "/pid", "w") as pid:
@@ -256,15 +266,18 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
 
 
 def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
-    # Like `train > >(tee log)`: the reader of the pipe lives longer than the worker.
-    script = "echo first > >(cat; sleep 0.3; echo last)"
+    # Like `train > >(tee log)`: the reader of the pipe lives longer than the worker, here until the
+    # launcher has seen the end of the worker.
+    script = "echo first > >(cat; while [ -e /proc/$$ ]; do :; done; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
     assert job.process.returncode == 0
     assert sorted(job.output.splitlines()) == ["[0] first", "[0] last", "[1] first", "[1] last"]
 
 
-def test_processes_that_workers_leave_are_asked_to_end() -> None:
-    job = run_shell(1, f"(trap 'echo asked; exit' TERM; {WAITS}) & exit 0")
+def test_processes_that_workers_leave_are_asked_to_end(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "ready")
+    left = f"trap 'echo asked; exit' TERM; {WAITS.replace('ready;', f'ready; echo >{fifo};')}"
+    job = run_shell(1, f"({left}) & read line <{fifo}; exit 0")
     assert job.process.returncode == 0
     assert job.output == "[0] ready\n[0] asked\n"
 
@@ -275,8 +288,10 @@ def test_a_signal_is_named() -> None:
     assert re.search(r"rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.errors)
 
 
-def test_a_worker_that_ignores_sigterm_is_killed() -> None:
-    job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && exit 3; trap "" TERM; ' + WAITS)
+def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "ready")
+    failing = f'[ "$FARANDOLE_RANK" = 1 ] && read line <{fifo} && exit 3; '
+    job = run_shell(2, f'{failing}trap "" TERM; echo >{fifo}; {WAITS}')
     assert job.process.returncode == 3
     assert "rank 0: ended with SIGKILL" in job.errors
 

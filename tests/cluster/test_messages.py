@@ -54,13 +54,18 @@ WRONG_RUNS = {
         '-x "FARANDOLE_RANK=1": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
     "-n 2 -x HOROVOD_RANK=5 true": (
-        '-x "HOROVOD_RANK=5": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
+        '-x "HOROVOD_RANK=5": the launcher sets HOROVOD_RANK in every worker; leave this -x out'
     ),
     "-n 2 -x LOCAL_RANK=1 true": (
         '-x "LOCAL_RANK=1": the launcher sets LOCAL_RANK in every worker; leave this -x out'
     ),
     "-n 2 -x MASTER_PORT=4711 true": (
         '-x "MASTER_PORT=4711": the launcher sets MASTER_PORT in every worker; leave this -x out'
+    ),
+    "-n 2 -x FARANDOLE_SECRET=file true": (
+        '-x "FARANDOLE_SECRET=file": the workers do not read FARANDOLE_SECRET, because the '
+        "launcher gives them the secret of the job; leave this -x out (the launchers of a job with "
+        "--join take the secret from --secret)"
     ),
     "-n 2 --tf-config -x TF_CONFIG={} true": (
         '-x "TF_CONFIG={}": --tf-config sets TF_CONFIG in every worker; leave one of them out'
@@ -113,10 +118,28 @@ WRONG_RUNS = {
         'FARANDOLE_PORTS is "2-1"; it must be a port from 1 to 65535, or a range such as '
         "20000-20099"
     ),
+    **{
+        f"{flag} true": (
+            f'FARANDOLE_PORTS is "{value}"; it must be a port from 1 to 65535, or a range such as '
+            "20000-20099"
+        )
+        for flag, value in {
+            "-n 1 --ports abc": "abc",
+            "-n 1 --ports 5-3": "5-3",
+            "-n 1 -x FARANDOLE_PORTS=70000": "70000",
+            "-H nohost:2 --ports abc": "abc",
+        }.items()
+    },
     "-n 2 --tag-rank 0, true": (
         '--tag-rank "0,": "" is neither a rank such as 3 nor a range such as 2-3'
     ),
 }
+
+
+def test_a_variable_for_tests_may_be_set() -> None:
+    script = "echo $FARANDOLE_FAILPOINT"
+    job = run("run", "-n", "1", "-x", "FARANDOLE_FAILPOINT=rank.asked:kill:1", "sh", "-c", script)
+    assert job.output == "[0] rank.asked:kill:1\n", job.errors
 
 
 @pytest.mark.parametrize("words", WRONG_RUNS)
@@ -161,7 +184,8 @@ HOROVODRUN_FLAGS = {
     "--mpi-args": (
         "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo"
     ),
-    "--disable-cache": "leave it out: the cache needs no setting",
+    "--disable-cache": "leave it out: no information about hosts is cached",
+    "--cache-capacity": "leave it out: plans of repeated calls need no setting",
     "--network-interface": "use `--network-interfaces NAMES`",
     "--output-filename": "use `--output-dir DIR`",
     "--config-file": (
@@ -175,15 +199,19 @@ HOROVODRUN_FLAGS = {
     "--autotune": "leave it out: settings are not tuned during a job",
     "--min-np": "use `--min-workers N`",
     "--blacklist-cooldown-range": "use `--cooldown-range LOW,HIGH`",
-    "--max-np": "use `--max-workers N`",
+    "--max-np": (
+        "use `--max-workers N` together with `--host-discovery-script COMMAND`, or leave it out"
+    ),
     "--timeline-filename": "use `--timeline FILE`",
     "--no-timeline-mark-cycles": "leave it out: cycles are not marked unless asked for",
     "--no-stall-check": "use `--stall-warning 0`",
     "--stall-check": "leave it out: it is always on",
     "--stall-check-warning-time-seconds": "use `--stall-warning S`",
     "--stall-check-shutdown-time-seconds": "use `--stall-limit S`",
-    "--gloo-timeout-seconds": "use `--start-timeout S`",
-    "--num-nccl-streams": "leave it out: GPUs are not used yet",
+    "--gloo-timeout-seconds": (
+        "leave it out: a lost worker is noticed at once; `--start-timeout S` limits the start"
+    ),
+    "--num-nccl-streams": "leave it out: tensors on GPUs go through host memory",
     "--binding-args": "use `--bind-to core`, `--bind-to socket` or `--bind-to none`",
     "--thread-affinity": "leave it out; to bind workers to cores, use `--bind-to core`",
     "--log-with-timestamp": (

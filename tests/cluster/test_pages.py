@@ -34,7 +34,7 @@ def test_the_python_blocks_run_on_two_ranks(tmp_path: Path) -> None:
     """Run each block in a namespace of its own, with the names that page_program.py defines."""
     program = Path(__file__).with_name("page_program.py")
     words = command(2, sys.executable, program, tmp_path)
-    job = run_command(words, timeout=240)
+    job = run_command(words, timeout=600)
     assert job.code == 0, job.text
     run_here = [block for block in BLOCKS if block.language == "python" and block.is_run_here]
     assert job.text.count("has run") == 2 * len(run_here) > 0, job.text

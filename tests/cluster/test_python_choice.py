@@ -90,8 +90,11 @@ def test_doctor_examines_the_python_beside_the_command(tmp_path: Path) -> None:
         (f"{beside.parent}:{other.parent}", ""),
         (f"{other.parent}:/bin", f", in the folder of this command; PATH has {other}"),
     ):
-        _, output, errors = run(farandole, "doctor", "--json", path=path)
-        (row,) = (row for row in json.loads(output) if row["name"] == "python3")
+        for _ in range(5):  # a busy machine may not answer in time
+            _, output, errors = run(farandole, "doctor", "--json", path=path)
+            (row,) = (row for row in json.loads(output) if row["name"] == "python3")
+            if row["found"] != "no answer within 5 s":
+                break
         assert (row["state"], errors) == ("works", "")
         assert row["found"] == f"{version} at {sys.executable}{note}"
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launched import Launched, shared_files
+from launched import HANG_SECONDS, Launched, files_that_stay, shared_files
 
 HERE = Path(__file__).parent
 SMALL_WORKER = (sys.executable, str(HERE / "small_worker.py"))
@@ -94,7 +94,7 @@ class ControlGroup:
         (self.folder / name).write_text(str(value))
 
     def remove(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_SECONDS / 5
         while True:
             try:
                 self.folder.rmdir()
@@ -140,7 +140,7 @@ def test_a_low_process_limit_is_reported(control_group: ControlGroup) -> None:
     """The limit counts threads: foreground process, agent, and two workers of three threads, eight
     in all."""
     codes = []
-    for limit in range(1, 10):
+    for limit in (*range(1, 10), 16):  # the kernel may still count a thread that has ended
         control_group.set("pids.max", limit)
         job = run_job(2, *SMALL_WORKER, "short", before_exec=control_group.enter)
         codes.append(code_of(job))
@@ -300,11 +300,11 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
     print(f"seed {seed}")
     generator = random.Random(seed)
 
-    def files() -> list[list[str]]:
+    def files() -> list[str]:
         names = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
         # Jobs whose hosts a function lists, as in other tests, have such folders.
         ours = [name for name in names if not name.startswith("farandole-hosts-")]
-        return [shared_files(), sorted(os.listdir(tmp_path)), sorted(ours)]
+        return [*shared_files(), *os.listdir(tmp_path), *ours]
 
     before = files()
     for _ in range(10):
@@ -328,11 +328,11 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
             if not pids:
                 job.send(signal.SIGKILL)
             assert job.end() != 0
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + HANG_SECONDS / 5
             while job.remaining_processes() and time.monotonic() < deadline:
                 time.sleep(0.01)  # the kernel may still be ending the children of killed parents
             assert job.remaining_processes() == []
-        assert files() == before
+        assert files_that_stay(files, before) == []
 
 
 def test_a_busy_machine_causes_no_false_death() -> None:

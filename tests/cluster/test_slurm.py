@@ -90,7 +90,7 @@ def test_srun_may_start_node_zero_on_any_host(
     hosts = tmp_path / "hosts"
     hosts.write_text("host1\nhost0\n")
     start = ("srun", "-N2", "-n2", "--distribution=arbitrary", f"--nodelist={hosts}")
-    words = ("run", "--start-timeout", "5", "--secret", secret, *workers(SHOW))
+    words = ("run", "--start-timeout", "60", "--secret", secret, *workers(SHOW))
     launched = end_of(slurm, *start, command(), *words)
     assert launched.process.returncode == 0, launched.errors
     assert len(ranks_in(launched.output)) == 4

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launched import Launched
+from launched import Launched, environment_of
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
@@ -236,7 +236,7 @@ def test_a_stopped_job_uses_no_processor_time() -> None:
 
 def pid_of_rank(launched: Launched, rank: int) -> int:
     for pid in launched.remaining_processes():
-        if f"FARANDOLE_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text():
+        if f"FARANDOLE_RANK={rank}\0" in environment_of(pid):
             return pid
     raise AssertionError(f"there is no rank {rank}")
 

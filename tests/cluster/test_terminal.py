@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -18,6 +19,8 @@ class Terminal:
 
     def __init__(self, workers: int, script: str, *options: str, colors: bool = False) -> None:
         self.text = ""
+        # A part that was read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             size = struct.pack("HHHH", 24, 80, 0, 0)
@@ -47,7 +50,7 @@ class Terminal:
             part = os.read(self.descriptor, 65536)
         except OSError:  # the other end is closed
             return False
-        self.text += part.decode()
+        self.text += self._decoder.decode(part)
         return bool(part)
 
 
@@ -120,6 +123,16 @@ def test_control_c_ends_the_job() -> None:
     assert terminal.end() == 128 + signal.SIGINT
     assert terminal.text.count("got it") == 2
     assert "the job has ended after SIGINT" in terminal.text
+
+
+def test_control_z_without_a_shell_that_could_continue_the_job() -> None:
+    """The command leads the session of the terminal, as under `ssh -t host farandole run …`."""
+    terminal = Terminal(1, "trap 'echo goes on' CONT; echo ready; while :; do sleep 0.05; done")
+    terminal.read_until("[0] ready")
+    terminal.type(b"\x1a")
+    terminal.read_until("[0] goes on")
+    terminal.type(b"\x03")
+    assert terminal.end() == 128 + signal.SIGINT
 
 
 def test_a_terminal_that_nobody_reads_does_not_stop_the_launcher(tmp_path: Path) -> None:

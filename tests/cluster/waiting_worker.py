@@ -1,6 +1,7 @@
 """A worker that waits for a rank that never comes: `waiting_worker.py init|call`.
 
-The worker prints "waiting" when its main thread waits in init() or in the call.
+Rank 0 prints "waiting" when its main thread waits in init() or in the call. Rank 1, which never
+comes, prints "late".
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ def main(where: str) -> None:
     if not late:
         threading.Thread(target=watch, args=WAITS[where], daemon=True).start()
     if late and where == "init":
-        signal.pause()
+        wait_for_signal()
     hvd.init()
     if late:
-        signal.pause()
+        wait_for_signal()
     hvd.allreduce(torch.ones(10))
+
+
+def wait_for_signal() -> None:
+    print("late", flush=True)
+    signal.pause()
 
 
 def watch(file: str, function: str) -> None:
