@@ -123,11 +123,12 @@ struct Submission {
   // submit() to take(), even if the call failed. The name of a dropped call stays in use as long as
   // the group exists (about 40 bytes per name).
   //
-  // If the name is empty, the engine chooses `<operation>.noname.<index>` with the lowest index
-  // that is not in use in the group, so that loops repeat their names. Names therefore depend only
-  // on the order of submit() and take(), and match if all members have the same order. To keep this
-  // order, call take() where the program waits for the result. After poll() has returned true, use
-  // peek() instead, which keeps the name in use. Threads that submit at the same time have no
+  // If the name is empty, the engine chooses `<operation>.noname.<index>`, with the index after
+  // that of the last such call in the group. The indices begin at 0 again when the results of all
+  // such calls were taken, so that loops repeat their names. Before each submit(), all members must
+  // have taken the same number of results of such calls. If this leads to one name for different
+  // calls, they fail with kFixCall. So call take() where the program waits for the result. After
+  // poll() has returned true, use peek() instead. Threads that submit at the same time have no
   // common order, so they must name their calls.
   std::string name;
   GroupId group = kWorld;

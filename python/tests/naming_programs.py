@@ -1,8 +1,8 @@
 """Programs whose calls have no names, or names that are used again.
 
 Every rank makes the same calls, and waits for the same calls in the same order. But each rank
-sleeps, polls and drops handles at its own times. Names and rejections must still be the same on
-all ranks.
+sleeps, polls and drops handles at its own times, and chooses for which of several unnamed calls it
+waits. Names and rejections must still be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -50,6 +50,29 @@ class NamingPrograms(Suite):
                 self.expect_sums(self.api.synchronize(handle), seed, False)
 
     @needs_async
+    def check_naming_when_results_are_taken_as_they_come(self) -> None:
+        """Of the calls in flight, take the result of one that is done, and then make the next
+        call, or first take the results of all."""
+        own_random = random.Random(self.rank)
+        for window in (1, 3, 8):
+            handles: dict[int, Any] = {}
+            for seed in range(40):
+                taken = 0 if len(handles) < window else window if seed % 16 < 8 else 1
+                for _ in range(taken):
+                    self.take_any(handles, own_random)
+                handles[seed] = self.start_sums(seed, None, False)
+            while handles:
+                self.take_any(handles, own_random)
+
+    def take_any(self, handles: dict[int, Any], own_random: random.Random) -> None:
+        while True:
+            seed = own_random.choice(sorted(handles))
+            if self.api.poll(handles[seed]):
+                break
+            time.sleep(own_random.random() * 0.001)
+        self.expect_sums(self.api.synchronize(handles.pop(seed)), seed, False)
+
+    @needs_async
     def check_naming_in_random_programs(self) -> None:
         for seed in range(PROGRAMS):
             with busy_processes(2 if self.rank == 0 and seed % 2 == 1 else 0):
@@ -82,6 +105,10 @@ class NamingPrograms(Suite):
         never_waited_for: list[Any] = []
 
         def wait(index: int) -> None:
+            if waiting[index][2] is None:  # any call without a name, if it has as many tensors
+                like_it = [i for i, call in enumerate(waiting) if call[2:] == waiting[index][2:]]
+                other = own_random.choice(like_it)
+                waiting[index], waiting[other] = waiting[other], waiting[index]
             handle, step, name, grouped = waiting.pop(index)
             self.expect_sums(self.api.synchronize(handle), step, grouped)
             in_use.discard(name or "")

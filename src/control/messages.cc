@@ -76,7 +76,7 @@ void visit(auto& visitor, Signature& item) {
           item.prescale, item.postscale, item.dimensions, item.call_error);
 }
 void visit(auto& visitor, SubmissionContext& item) {
-  visitor(item.waits, item.quiescent_points, item.batch);
+  visitor(item.waits, item.quiescent_points, item.batch, item.unnamed_number);
 }
 void visit(auto& visitor, AnnounceInFull& item) {
   visit(visitor, item.signature);

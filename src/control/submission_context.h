@@ -1,7 +1,7 @@
 // SubmissionContext: what the program had done and seen when it submitted a call. From it, the
 // coordinator learns which calls belong together and which must not be fused. Polls and dropped
-// handles make contexts depend on time. Then predictions may be wrong, but names and results never
-// are.
+// handles make these numbers depend on time. Then predictions may be wrong, but names and results
+// never are.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,10 @@ struct SubmissionContext {
   std::uint32_t quiescent_points = 0;
   // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
   std::uint32_t batch = 0;
+  // The number of this call among the calls of its operation without a name, counted from 1 in its
+  // group and, after a join of all ranks, from 1 again. 0 if the program has given the call a name.
+  // Only this number must be the same on all members.
+  std::uint32_t unnamed_number = 0;
 
   friend bool operator==(const SubmissionContext&, const SubmissionContext&) = default;
 };

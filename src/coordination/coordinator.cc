@@ -257,6 +257,8 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
   const auto has_error = [](const Candidate& one) { return one.signature.has_call_error(); };
   if (std::ranges::any_of(candidates, has_error))
     reject(name, call_error_text(variants_of(candidates)));
+  else if (const auto numbers = unnamed_numbers_of(candidates); numbers.size() > 1)
+    reject(name, unnamed_text(first.signature, numbers));
   else if (candidates.size() > 1)
     reject(name, mismatch_text(variants_of(candidates)));
   else if (!joined.empty() && !row_of(first.signature.operation).allowed_while_joined)
@@ -354,6 +356,17 @@ std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) cons
   for (const auto& candidate : candidates)
     variants.push_back({candidate.signature, ranks_of(candidate.members)});
   return variants;
+}
+
+// The ranks by SubmissionContext::unnamed_number of the call that they have announced.
+RanksByNumber Coordinator::unnamed_numbers_of(const Candidates& candidates) const {
+  RanksByNumber ranks;
+  for (const auto& candidate : candidates)
+    candidate.members.for_each([&](int number) {
+      const auto member = static_cast<std::size_t>(number);
+      ranks[candidate.contexts[member].unnamed_number].push_back(ranks_[member]);
+    });
+  return ranks;
 }
 
 std::vector<int> Coordinator::ranks_of(const MemberSet& members) const {

@@ -92,6 +92,7 @@ class Coordinator {
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
   std::vector<Variant> variants_of(const Candidates& candidates) const;
+  RanksByNumber unnamed_numbers_of(const Candidates& candidates) const;
   std::vector<int> ranks_of(const MemberSet& members) const;
   Member& member(int number) { return members_[static_cast<std::size_t>(number)]; }
 

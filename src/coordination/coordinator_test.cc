@@ -111,6 +111,26 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
 }
 
+// An automatic name may stand for different calls on different ranks, even with one signature.
+TEST(Coordinator, UnnamedCallsWithDifferentNumbersAreRejected) {
+  Coordinator coordinator({4, 7}, {.names_max = 10});
+  learn(coordinator, 2);
+  const auto announce = [&](int member, std::uint32_t number) {
+    const SubmissionContext context{.unnamed_number = number};
+    ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{named("a"), context}}), Status());
+  };
+  announce(0, 3);
+  announce(1, 2);
+  const auto items = take_stream(coordinator);
+  ASSERT_EQ(items.size(), 1U);
+  EXPECT_THAT(std::get<Reject>(items[0]).text,
+              testing::HasSubstr("number 2 on rank 7, number 3 on rank 4"));
+  announce(0, 4);
+  announce(1, 4);
+  EXPECT_THAT(take_stream(coordinator),
+              ElementsAre(StreamItem(Define{1, named("a")}), StreamItem(Issue{2, 2, 1})));
+}
+
 TEST(Coordinator, ImpossibleAnnouncementsAreErrors) {
   const struct {
     std::vector<Announcement> items;

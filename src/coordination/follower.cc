@@ -352,7 +352,7 @@ bool Follower::enter_from_queue() {
     add_to_step(slot);
     identity.add(*next.interned);
   }
-  std::get<Step>(decision_).identity = identity.value();
+  std::get<Step>(decision_).identity = with_unnamed_numbers(identity.value());
   return true;
 }
 
@@ -361,7 +361,7 @@ bool Follower::enter_planned() {
   if (bucket == nullptr) return false;
   begin_step();
   for (const auto slot : walk_.slots()) add_to_step(slot);
-  std::get<Step>(decision_).identity = bucket->identity;
+  std::get<Step>(decision_).identity = with_unnamed_numbers(bucket->identity);
   planned_queued_ -= slots_.size();
   walk_.enter();
   return true;
@@ -388,6 +388,22 @@ void Follower::record_entry(InFlight::Slot slot) {
   const auto quiescent_points = in_flight_[slot].context.quiescent_points;
   if (static_cast<std::int32_t>(quiescent_points - quiescent_points_last_) > 0)
     quiescent_points_last_ = quiescent_points;
+}
+
+// If one automatic name stands for different calls on different members, their identities must
+// differ, so that no member writes a result. In learn mode, the coordinator compares the numbers.
+std::uint64_t Follower::with_unnamed_numbers(std::uint64_t identity) const {
+  Digest numbers;
+  bool any_unnamed = false;
+  for (const auto slot : slots_) {
+    const auto number = in_flight_[slot].context.unnamed_number;
+    if (number == 0) continue;
+    numbers.add(number);
+    any_unnamed = true;
+  }
+  if (!any_unnamed) return identity;
+  numbers.add(identity);
+  return numbers.value();
 }
 
 void Follower::completed() {

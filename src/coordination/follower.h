@@ -89,6 +89,7 @@ class Follower {
   void begin_step();
   void add_to_step(InFlight::Slot slot);
   void record_entry(InFlight::Slot slot);
+  std::uint64_t with_unnamed_numbers(std::uint64_t identity) const;
   void watch_for_fusion();
   StepNumber next_step_number() const { return {generation_, completed_ + 1}; }
 

@@ -99,6 +99,18 @@ TEST(Follower, RunsItsOwnQueueAtFirstWithoutMessages) {
   EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
+// Then the members see that they have entered different steps.
+TEST(Follower, UnnamedCallsWithDifferentNumbersHaveDifferentIdentities) {
+  const auto identity = [](std::uint32_t number) {
+    TestFollower member;
+    member.submit(named("a"), {.unnamed_number = number});
+    return std::get<Step>(*member.follower().next_decision()).identity;
+  };
+  EXPECT_EQ(identity(0), digest_of(named("a")));
+  EXPECT_EQ(identity(7), identity(7));
+  for (const std::uint32_t other : {0U, 6U, 8U}) EXPECT_NE(identity(7), identity(other));
+}
+
 TEST(Follower, FusesCallsOfABatchWithEqualKeysUpToTheLimit) {
   const SubmissionContext batch{.batch = 5};
   const SubmissionContext other{.batch = 6};

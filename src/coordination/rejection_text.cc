@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
 constexpr std::size_t kCallErrorsShownMax = 4;
+constexpr std::size_t kNumbersShownMax = 8;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
 
@@ -189,6 +190,25 @@ std::string mismatch_text(std::vector<Variant> variants) {
       minority_of(variants),
       table_of(std::span(variants).first(shown), table_columns(variants, differing)),
       rest.empty() ? "" : rest_of(rest));
+}
+
+std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_by_number) {
+  CHECK(ranks_by_number.size() >= 2, "the numbers differ");
+  const auto operation = row_of(signature.operation).name;
+  std::vector<std::string> places;
+  for (const auto& [number, ranks] : ranks_by_number) {
+    if (places.size() == kNumbersShownMax) break;
+    places.push_back(format_text("number {} on {}", number, short_rank_list(ranks)));
+  }
+  const auto others = ranks_by_number.size() - places.size();
+  return format_text(
+      "{0} `{1}` is not the same call on all ranks: counted over the calls of {0} without a name, "
+      "it "
+      "is {2}{3}. When the program made this call, some ranks had waited for the results of all "
+      "earlier ones, and others had not. Give such calls names, or wait for the same number of "
+      "results on every rank before the next call",
+      operation, shortened(signature.name, kNameShownBytesMax), join_text(places, ", "),
+      others == 0 ? "" : format_text(" … ({} numbers more)", others));
 }
 
 std::string call_error_text(std::vector<Variant> variants) {

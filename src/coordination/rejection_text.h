@@ -1,7 +1,10 @@
-// Error texts for rejected calls. There are three reasons: ranks have submitted different calls
-// under one name, the call is invalid on some ranks, or it cannot run while some ranks have joined.
+// Error texts for rejected calls. There are four reasons: ranks have submitted different calls
+// under one name, or under one automatic name; the call is invalid on some ranks; or it cannot run
+// while some ranks have joined.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +23,15 @@ struct Variant {
 // have which values, and says what to do. At most kRejectionTextBytesMax bytes. There must be at
 // least two variants, all with the same name.
 std::string mismatch_text(std::vector<Variant> variants);
+
+// The ranks that have submitted a call, by the number of this call among the calls of its operation
+// without a name.
+using RanksByNumber = std::map<std::uint32_t, std::vector<int>>;
+
+// For an automatic name that stands for different calls on different ranks: says which ranks have
+// submitted which call under the name, and what to do. At most kRejectionTextBytesMax bytes. There
+// must be at least two numbers.
+std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_by_number);
 
 // For a call that is invalid on some ranks: says what is wrong, and on which ranks, in one line for
 // each variant. At most kRejectionTextBytesMax bytes. At least one variant must have a text in

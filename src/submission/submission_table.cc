@@ -29,7 +29,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
   const auto undo = [&] {
-    release_index(record);
+    take_back_name(record);
     erase(record);
   };
   Status rejection;
@@ -88,40 +88,38 @@ Record& SubmissionTable::make(const Submission& submission) {
   }
   record->handle = last_handle_ = handle;
   record->interned = nullptr;
-  record->automatic_index.reset();
+  record->unnamed_number = 0;
   record->finished = record->dropped = record->observed = false;
   slot = std::move(record);
   return *slot;
 }
 
-std::int64_t SubmissionTable::Indices::acquire() {
-  if (free_.empty()) {
-    if (free_.capacity() <= recyclable_) free_.reserve(2 * recyclable_ + 1);
-    ++recyclable_;
-    return next_++;
-  }
-  std::ranges::pop_heap(free_, std::greater());
-  const std::int64_t index = free_.back();
-  free_.pop_back();
-  return index;
-}
-
-void SubmissionTable::Indices::release(std::int64_t index) noexcept {
-  free_.push_back(index);  // does not allocate: acquire() has reserved the memory
-  std::ranges::push_heap(free_, std::greater());
-}
-
+// A name repeats so that the agreement can predict its calls. But it may repeat only when all
+// earlier results were taken: while only some were, it would depend on time which ones, if the
+// program takes the result that comes first.
 void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
-  record.automatic_index = calls.automatic_indices[submission.operation].acquire();
-  submission.name = format_text("{}{}{}", row_of(submission.operation).name, kAutomaticInfix,
-                                *record.automatic_index);
+  UnnamedCalls& unnamed = calls.unnamed_calls[submission.operation];
+  if (unnamed.untaken_results == 0) unnamed.next_index = 0;
+  submission.name =
+      format_text("{}{}{}", row_of(submission.operation).name, kAutomaticInfix, unnamed.next_index);
+  ++unnamed.next_index;
+  ++unnamed.untaken_results;
+  record.unnamed_number = ++unnamed.count;
 }
 
-void SubmissionTable::release_index(const Record& record) {
-  if (!record.automatic_index) return;
-  auto& indices = groups_.at(record.submission.group).automatic_indices;
-  indices.at(record.submission.operation).release(*record.automatic_index);
+// Call it for the newest record.
+void SubmissionTable::take_back_name(Record& record) {
+  if (record.unnamed_number == 0) return;
+  UnnamedCalls& unnamed = unnamed_calls_like(record);
+  --unnamed.next_index;
+  --unnamed.untaken_results;
+  --unnamed.count;
+  record.unnamed_number = 0;
+}
+
+SubmissionTable::UnnamedCalls& SubmissionTable::unnamed_calls_like(const Record& record) {
+  return groups_.at(record.submission.group).unnamed_calls.at(record.submission.operation);
 }
 
 void SubmissionTable::erase(Record& record) {
@@ -138,6 +136,7 @@ void SubmissionTable::erase(Record& record) {
 }
 
 void SubmissionTable::roll_back(Record& record) {
+  take_back_name(record);
   finish(record);
   (void)take(record.handle);
 }
@@ -179,7 +178,7 @@ Outcome SubmissionTable::take(Handle handle) {
   GroupCalls& calls = groups_.at(record->submission.group);
   --calls.untaken_results;
   if (record->interned != nullptr) InternedSignatures::release(*record->interned);
-  release_index(*record);
+  if (record->unnamed_number != 0) --unnamed_calls_like(*record).untaken_results;
   end_join(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
@@ -202,14 +201,14 @@ void SubmissionTable::release_all_names(GroupId group) {
     CHECK(record->finished || row_of(record->submission.operation).is_message,
           "a join is the last collective call of its group to finish");
     record->interned = nullptr;
-    record->automatic_index.reset();
+    record->unnamed_number = 0;
   };
   for (const auto& record : recent_) release(record.get());
   for (const auto& [handle, record] : older_) release(record.get());
   GroupCalls& calls = groups_.at(group);
   calls.names.release_all();
   calls.message_names.release_all();
-  calls.automatic_indices.clear();
+  calls.unnamed_calls.clear();
 }
 
 void SubmissionTable::drop(Handle handle) {
@@ -225,8 +224,7 @@ void SubmissionTable::retire(Record& record) {
   GroupCalls& calls = groups_.at(record.submission.group);
   end_join(record);
   InternedSignatures& names = calls.names_for(record.submission.operation);
-  if (record.automatic_index) {
-    calls.automatic_indices.at(record.submission.operation).retire();
+  if (record.unnamed_number != 0) {
     names.erase(*record.interned);
   } else if (record.interned != nullptr) {
     // A later message may have the name of a message, see names_for().

@@ -2,9 +2,11 @@
 // in use, and chooses names for calls without one. It is not thread-safe: the engine guards it with
 // a lock.
 //
-// The agreement matches the calls of different ranks by name. So names must depend only on
-// which calls the program submits, which results it takes, and in which order. They do not depend
-// on when a call finishes or whether its handle is dropped (docs/decisions/0031).
+// The agreement matches the calls of different ranks by name. So names must depend only on which
+// calls the program submits, and on which results it has taken before. They do not depend on when a
+// call finishes or whether its handle is dropped (docs/decisions/0031). The names that the engine
+// chooses do not even depend on which results were taken, only on whether all were
+// (docs/decisions/0082).
 #pragma once
 
 #include <cstddef>
@@ -29,7 +31,7 @@ struct Record {
   // The entry of the call's name. Null after a later join of all ranks, which has released all
   // names.
   InternedSignatures::Entry* interned = nullptr;
-  std::optional<std::int64_t> automatic_index;  // set if the engine chose the name
+  std::uint32_t unnamed_number = 0;  // SubmissionContext::unnamed_number
   TimePoint submitted{};
   SubmissionContext context;
   std::size_t index_in_flight = 0;  // position in GroupMember::in_flight_
@@ -75,17 +77,11 @@ class SubmissionTable {
   Record* oldest();
 
  private:
-  // The indices for automatic names of one operation.
-  class Indices {
-   public:
-    std::int64_t acquire();  // returns the lowest free index
-    void release(std::int64_t index) noexcept;
-    void retire() noexcept { --recyclable_; }  // an acquired index will never be released
-
-   private:
-    std::int64_t next_ = 0;           // the lowest index that was never acquired
-    std::size_t recyclable_ = 0;      // how many indices may be in `free_`, which has room for them
-    std::vector<std::int64_t> free_;  // a heap, with the lowest index in front
+  // The calls of one operation without a name.
+  struct UnnamedCalls {
+    std::uint32_t count = 0;          // how many there were since the last join of all ranks
+    std::uint64_t next_index = 0;     // for the next automatic name
+    std::size_t untaken_results = 0;  // including those of dropped calls
   };
   struct GroupCalls {
     // Ranks do not match messages by name, and only two ranks make them. So the names of messages
@@ -96,7 +92,7 @@ class SubmissionTable {
 
     InternedSignatures names;
     InternedSignatures message_names;
-    std::map<Operation, Indices> automatic_indices;
+    std::map<Operation, UnnamedCalls> unnamed_calls;
     std::size_t untaken_results = 0;
     bool joined = false;  // this rank has joined, and the result of the join was not taken
   };
@@ -105,7 +101,8 @@ class SubmissionTable {
   void choose_name(GroupCalls& calls, Record& record);
   InternedSignatures::Entry* acquire_name(GroupCalls& calls, Submission& submission);
   void erase(Record& record);
-  void release_index(const Record& record);
+  void take_back_name(Record& record);
+  UnnamedCalls& unnamed_calls_like(const Record& record);
   void end_join(const Record& record);
   void release_all_names(GroupId group);
   void retire(Record& record);

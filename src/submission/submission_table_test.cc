@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <string>
@@ -21,19 +22,25 @@ std::string add_and_get_name(SubmissionTable& table) {
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
 
-TEST(SubmissionTable, AnAutomaticNameHasTheLowestFreeIndex) {
+// While not all results were taken, it may depend on time which of them were.
+TEST(SubmissionTable, AutomaticNamesBeginAgainWhenAllResultsWereTaken) {
   SubmissionTable table;
   std::vector<Record*> records;
   for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed()));
   EXPECT_EQ(records[3]->submission.name, "allreduce.noname.3");
-  for (const int taken : {2, 1}) {
-    Record& record = *records[static_cast<std::size_t>(taken)];
-    table.finish(record);
-    EXPECT_TRUE(table.take(record.handle).status.ok());
-  }
-  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
-  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.2");
-  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.4");
+  const auto take = [&](std::size_t index) {
+    table.finish(*records[index]);
+    EXPECT_TRUE(table.take(records[index]->handle).status.ok());
+  };
+  for (const std::size_t index : {2U, 1U, 3U}) take(index);
+  records.push_back(*table.add(unnamed()));
+  EXPECT_EQ(records[4]->submission.name, "allreduce.noname.4");
+  take(4);
+  take(0);
+  Record& first = **table.add(unnamed());
+  EXPECT_EQ(first.submission.name, "allreduce.noname.0");
+  EXPECT_EQ(first.unnamed_number, 6U);
+  EXPECT_EQ((*table.add(unnamed(Operation::kBroadcast)))->unnamed_number, 1U);
 }
 
 TEST(SubmissionTable, AutomaticNamesRepeat) {
@@ -42,14 +49,14 @@ TEST(SubmissionTable, AutomaticNamesRepeat) {
   std::vector<Handle> handles(kInFlight);
   std::set<std::string> names;
   for (std::size_t i = 0; i < 1'000'000; ++i) {
-    Handle& handle = handles[i % kInFlight];
-    if (handle != 0) {
+    Record& record = **table.add(unnamed());
+    handles[i % kInFlight] = record.handle;
+    names.insert(record.submission.name);
+    if (i % kInFlight + 1 < kInFlight) continue;
+    for (const Handle handle : handles) {
       table.finish(*table.find(handle));
       (void)table.take(handle);
     }
-    Record& record = **table.add(unnamed());
-    handle = record.handle;
-    names.insert(record.submission.name);
   }
   EXPECT_EQ(names.size(), kInFlight);
 }
@@ -164,8 +171,23 @@ TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
   }
 }
 
-// Runs a random program. `timing` decides when each call finishes, and when a handle that is never
-// waited for is dropped. Returns the names of its submissions, or their errors.
+// Of these calls, those without a name of the same operation. None if the call itself has a name.
+std::vector<Handle> unnamed_calls_like(SubmissionTable& table, Handle call,
+                                       const std::vector<Handle>& calls) {
+  std::vector<Handle> like_it;
+  if (table.find(call)->unnamed_number == 0) return like_it;
+  for (const Handle handle : calls) {
+    const Record& record = *table.find(handle);
+    if (record.unnamed_number != 0 &&
+        record.submission.operation == table.find(call)->submission.operation)
+      like_it.push_back(handle);
+  }
+  return like_it;
+}
+
+// Runs a random program. `timing` decides when each call finishes, when a handle that is never
+// waited for is dropped, and, of several calls of one operation without a name, which result is
+// taken. Returns the names of its submissions, or their errors.
 std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
@@ -186,11 +208,15 @@ std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
     if (random_below(choices, 50) == 0) call.operation = Operation::kJoin;
     const bool is_kept = random_below(choices, 8) != 0 || call.operation == Operation::kJoin;
     if (takes && !kept.empty()) {
-      const auto chosen =
-          kept.begin() + static_cast<std::ptrdiff_t>(random_below(choices, kept.size()));
-      finish(*chosen);
-      (void)table.take(*chosen);
-      kept.erase(chosen);
+      const auto place = static_cast<std::ptrdiff_t>(random_below(choices, kept.size()));
+      Handle chosen = kept[static_cast<std::size_t>(place)];
+      if (const auto like_it = unnamed_calls_like(table, chosen, kept); !like_it.empty()) {
+        chosen = like_it[random_below(times, like_it.size())];
+        std::iter_swap(std::ranges::find(kept, chosen), kept.begin() + place);
+      }
+      finish(chosen);
+      (void)table.take(chosen);
+      kept.erase(kept.begin() + place);
     } else if (const Result<Record*> record = table.add(call); record.ok()) {
       names.push_back((*record)->submission.name);
       in_flight.push_back((*record)->handle);
@@ -252,8 +278,11 @@ TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
 TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   SubmissionTable table;
   table.roll_back(**table.add(unnamed(Operation::kJoin)));
+  table.roll_back(**table.add(unnamed()));
   EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(add_and_get_name(table), "allreduce.noname.0");
+  Record& record = **table.add(unnamed());
+  EXPECT_EQ(record.submission.name, "allreduce.noname.0");
+  EXPECT_EQ(record.unnamed_number, 1U);
   EXPECT_EQ(table.untaken_results(kWorld), 1U);
   EXPECT_EQ(table.untaken_results(7), 0U);
 }
@@ -308,7 +337,7 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
     EXPECT_TRUE(table.take(handle).status.ok());
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
   EXPECT_FALSE(table.add(named).ok());
-  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.0");
+  EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.2");
 }
 
 TEST(SubmissionTable, TheOldestCallIsNotAJoin) {

@@ -57,6 +57,7 @@ Status Submissions::add(std::span<const Submission> batch, std::span<Handle> han
     // Ranks send and receive different messages, so messages must not influence predictions.
     const bool is_message = row_of(record->submission.operation).is_message;
     if (!is_message) record->context = contexts_.submitted(record->submission.group, number);
+    record->context.unnamed_number = record->unnamed_number;
     record->observed = is_message;
     arrived_.push_back(record);
   }

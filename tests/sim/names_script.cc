@@ -36,8 +36,9 @@ class NamesWriter {
   using Name = std::pair<int, std::string>;       // (group, name)
   using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
-  // Adds a call to all programs. It follows the documented rule of names: a name is in use
-  // from the submission of a call until the program has waited for the call.
+  // Adds a call to all programs. It follows the documented rules of names: a name is in use from
+  // the submission of a call until the program has waited for the call, and automatic names begin
+  // again when the program has waited for all calls of the operation without a name.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -45,11 +46,10 @@ class NamesWriter {
     call.makers = script_.members(group);
     call.unnamed = unnamed;
     if (unnamed) {
-      auto& in_use = indices_in_use_[{group, call.common.operation}];
-      int index = 0;
-      while (in_use.contains(index)) ++index;
-      in_use.insert(index);
-      call.common.name = format_text("{}.noname.{}", row_of(call.common.operation).name, index);
+      auto& [next_index, open] = unnamed_calls_[{group, call.common.operation}];
+      if (open++ == 0) next_index = 0;
+      call.common.name =
+          format_text("{}.noname.{}", row_of(call.common.operation).name, next_index++);
     } else if (const auto [used, is_free] =
                    names_in_use_.emplace(Name(group, call.common.name), call.common.operation);
                !is_free) {
@@ -71,9 +71,7 @@ class NamesWriter {
     common_actions_.emplace_back(Wait{number});
     const Call& call = script_.call(number);
     if (unnamed) {
-      const auto dot = call.common.name.rfind('.');
-      indices_in_use_[{call.group, call.common.operation}].erase(
-          std::stoi(call.common.name.substr(dot + 1)));
+      --unnamed_calls_[{call.group, call.common.operation}].open;
     } else {
       names_in_use_.erase({call.group, call.common.name});
     }
@@ -89,16 +87,22 @@ class NamesWriter {
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
     std::vector<int> pollable;   // calls submitted, not yet waited for, and not dropped
+    std::vector<int> waitable;   // those that the program will wait for
     std::vector<int> droppable;  // calls in pollable that the program never waits for
     const int pauses_percent = random_.below(15);
-    for (const Action& action : common_actions_) {
+    for (Action action : common_actions_) {
       if (!script_.member_of(group_of(action), worker)) continue;
+      if (auto* wait = std::get_if<Wait>(&action)) wait->call = one_like(wait->call, waitable);
       actions.push_back(action);
       if (const auto* submit = std::get_if<Submit>(&action)) {
         pollable.push_back(submit->call);
+        if (!never_waited_for_.contains(submit->call)) waitable.push_back(submit->call);
         if (never_waited_for_.contains(submit->call)) droppable.push_back(submit->call);
       }
-      if (const auto* wait = std::get_if<Wait>(&action)) std::erase(pollable, wait->call);
+      if (const auto* wait = std::get_if<Wait>(&action)) {
+        std::erase(pollable, wait->call);
+        std::erase(waitable, wait->call);
+      }
       while (!pollable.empty() && random_.chance(40))
         actions.emplace_back(Poll{random_.pick(pollable)});
       if (!droppable.empty() && random_.chance(30)) {
@@ -115,9 +119,27 @@ class NamesWriter {
     return actions;
   }
 
+  // Returns any of the calls that differs from this one only in its automatic name, or this one if
+  // the program has given it a name.
+  int one_like(int number, const std::vector<int>& calls) {
+    const Call& call = script_.call(number);
+    std::vector<int> like_it;
+    for (const int other : calls) {
+      const Call& its_call = script_.call(other);
+      if (call.unnamed && its_call.unnamed && its_call.group == call.group &&
+          its_call.common.operation == call.common.operation)
+        like_it.push_back(other);
+    }
+    return like_it.empty() ? number : random_.pick(like_it);
+  }
+
   struct OpenCall {
     int number;
     bool unnamed;
+  };
+  struct UnnamedCalls {
+    int next_index = 0;
+    int open = 0;  // how many the program has not waited for
   };
 
   Random& random_;
@@ -126,7 +148,7 @@ class NamesWriter {
   std::vector<OpenCall> open_;
   std::set<int> never_waited_for_;          // calls
   std::map<Name, Operation> names_in_use_;  // the operations that use them
-  std::map<UnnamedKind, std::set<int>> indices_in_use_;
+  std::map<UnnamedKind, UnnamedCalls> unnamed_calls_;
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Names scripts: all programs make the same calls, with and without names, and wait for the same
 // calls in the same order. But each program polls its calls and drops handles at its own times.
+// Where it waits for a call without a name, it chooses one of those in flight of the same
+// operation.
 #pragma once
 
 #include "random.h"
