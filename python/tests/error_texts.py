@@ -26,6 +26,7 @@ import notice_errors
 import process_group_errors
 import tensorflow_errors
 import torch
+import torch_errors
 
 import farandole
 import farandole.torch as hvd
@@ -135,6 +136,7 @@ class ErrorTexts:
         for cases in (
             self.optimizers_that_differ,
             self.optimizers_in_flight,
+            torch_errors.cases,
             self.gradients,
             self.memory,
             self.leaving,
@@ -624,13 +626,13 @@ class ErrorTexts:
             "differs\n"
             "           dtype     shape\n"
             "  rank 0   float32   [64]\n"
-            "  rank 1   float32   [64" + ", 1" * 15 + "]\n"
+            "  rank 1   float32   [72]\n"
             "The shape begins with 1 on a rank that has not called step() for the gradients that "
             "were combined last time. It begins with 1, 1 on a rank that has changed gradients "
             "between backward() and step() before they were combined, and with 1, 1, 1 on a rank "
             "that has done both. (The shape of sparse gradients begins with the number of rows, "
-            "and these 1s come after it.) Further 1s at the end of the shape say which parameters "
-            "are frozen. All ranks must make or skip the same steps, and freeze the same "
+            "and these 1s come after it.) The shape is longer on a rank that has frozen or "
+            "unfrozen parameters. All ranks must make or skip the same steps, and freeze the same "
             "parameters. To clip or scale gradients that some rank has not computed, call "
             "optimizer.synchronize() first, and step() within `with optimizer.skip_synchronize():`",
         )

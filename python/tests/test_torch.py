@@ -23,7 +23,12 @@ def test_optimizer(size: int) -> None:
 
 @pytest.mark.parametrize("size", everyday_and_long([3], [1, 2]))
 def test_backward(size: int) -> None:
-    run_checks(size, "torch_backward:BackwardChecks")
+    run_checks(
+        size,
+        "torch_backward:BackwardChecks",
+        "torch_failed_steps:FailedStepChecks",
+        "torch_added_parameters:AddedParameterChecks",
+    )
 
 
 @pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
@@ -52,7 +57,7 @@ def test_torch_only_features(size: int) -> None:
 
 @pytest.mark.parametrize("size", everyday_and_long([2], [1, 4]))
 def test_training(size: int) -> None:
-    run_checks(size, "torch_training:TrainingChecks")
+    run_checks(size, "torch_training:TrainingChecks", "torch_frozen:FrozenChecks")
 
 
 @pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))

@@ -68,6 +68,19 @@ class StateChecks:
                 gc.collect()
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
+    def check_a_broadcast_that_fails_on_one_rank(self) -> None:
+        """One rank has a parameter that cannot be sent. It makes the other calls, and can repeat
+        the broadcast at once. The other ranks get the first broadcast of the parameter then."""
+        values = {f"p{i}": torch.full((2,), float(self.rank)) for i in range(4)}
+        if self.rank == 0:
+            wrong = {**values, "p1": torch.ones(2, device="meta")}
+            self.expect_error("on meta", hvd.broadcast_parameters, wrong, 0)
+            hvd.broadcast_parameters({"p1": values["p1"]}, 0)
+        else:
+            hvd.broadcast_parameters(values, 0)
+        hvd.broadcast_parameters(values, 0)
+        assert all(torch.equal(value, torch.zeros(2)) for value in values.values())
+
     def check_hooks_do_not_see_the_step_that_makes_the_state(self) -> None:
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()))
@@ -202,6 +215,8 @@ class StateChecks:
         hvd.broadcast_optimizer_state(sparse, 0)  # it cannot step with zeros, so it gets no state
         assert torch.equal(table.weight, values)
         assert not sparse.state_dict()["state"]
+        table(torch.tensor([1])).sum().backward()  # would be dense after a gradient of zeros
+        sparse.step()
 
     def check_state_that_cannot_be_sent(self) -> None:
         """A state that one rank cannot send or load is an error on all ranks."""

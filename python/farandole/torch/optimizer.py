@@ -96,7 +96,8 @@ def DistributedOptimizer(  # noqa: N802
     """
     engine = lifecycle.engine()
     parameters = parameters_of(_checked_optimizer(optimizer).param_groups)
-    names = checked_names(named_parameters, parameters)
+    named = None if named_parameters is None else list(named_parameters)
+    names = checked_names(named, parameters)
     passes = checked_passes(backward_passes_per_step)
     arguments.group_number(process_set)
     op = checked(op)
@@ -112,11 +113,8 @@ def DistributedOptimizer(  # noqa: N802
     distributed: Any = object.__new__(type(wrapped_class.__name__, (base, wrapped_class), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
-    distributed._settings, distributed._passes, distributed._names = (
-        settings,
-        passes,
-        names,
-    )
+    distributed._settings, distributed._passes = settings, passes
+    distributed._names, distributed._named = names, named
     # In an elastic job, a group of one may grow, and this rank may become a member later.
     is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
     if is_alone or not (process_set.included() or lifecycle.is_elastic()):
@@ -164,6 +162,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _passes: int
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the named parameters, by id()
+    # The argument. It keeps parameters alive that may be added later, so that each keeps its id().
+    _named: list[tuple[str, torch.Tensor]] | None
     _gradients: Gradients | None = None  # None if this rank always trains alone
     _synchronizing = True
     _scaler_has_combined = False  # whether a GradScaler has combined the gradients of this step
@@ -280,7 +280,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         self._passes = count
         if self._gradients is not None:
-            self._gradients.restart(count)
+            self._gradients.forget_passes(count)
 
     def check_between_steps(self) -> None:
         """Raise a MisuseError between the backward passes of a step: without their gradients, the
@@ -321,15 +321,26 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         # Without a closure, pass no argument: the step() of some optimizers takes none.
         if gradients is None:
             return super().step() if closure is None else super().step(closure)
+        gradients.check_all_known(self.param_groups)
         if closure is not None:
             closure = self._with_combined_gradients(closure, gradients)
             if isinstance(self, torch.optim.LBFGS):
                 closure = self._with_combined_loss(closure)
-            return super().step(closure)
-        if not self._synchronizing:
+        elif self._synchronizing:
+            self._synchronize_for_step(gradients)
+        else:
             self._skip_reduce(gradients)
+        try:
+            if closure is not None:
+                return super().step(closure)
+            gradients.on_step()
             self._check_layouts()
             return super().step()
+        except BaseException:
+            gradients.on_failed_step()
+            raise
+
+    def _synchronize_for_step(self, gradients: Gradients) -> None:
         combined, self._scaler_has_combined = self._scaler_has_combined, False
         if gradients.needs_reduce():
             gradients.reduce()
@@ -337,11 +348,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
-                stacklevel=3,
+                stacklevel=4,
             )
-        gradients.on_step()
-        self._check_layouts()
-        return super().step()
 
     def _check_layouts(self) -> None:
         for group in self.param_groups:
@@ -412,12 +420,13 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state, and forget the backward passes since the last step. If backward() has
-        raised an error, first wait until the gradients that this rank has sent are combined. Keep
-        the objects `state` and `param_groups`, which the wrapped optimizer has, too: a learning
-        rate scheduler of the wrapped optimizer changes them."""
+        """Load the state. Forget the backward passes since the last step, unless all their
+        gradients are combined. If backward() has raised an error, first wait until the gradients
+        that this rank has sent are combined. Keep the objects `state` and `param_groups`, which the
+        wrapped optimizer has, too: a learning rate scheduler of the wrapped optimizer changes
+        them."""
         if self._gradients is not None:
-            self._gradients.restart()
+            self._gradients.forget_passes()
         groups, values = self.param_groups, self.state
         super().load_state_dict(state_dict)
         give_state_the_strides(self)
@@ -427,6 +436,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if self._gradients is not None:
             self._gradients.add(parameters_of([param_group]))
+        if self._check is not None:
+            self._check.check_all_again()
 
     def _check_nothing_in_flight(self, call: str) -> None:
         if self._gradients is not None and self._gradients.in_flight():
@@ -601,15 +612,15 @@ class _DistributedDeltas(AnyDistributedOptimizer):
         frozen = [p for p in parameters if not p.requires_grad and p.grad is not None]
         frozen_values = [parameter.detach().clone() for parameter in frozen]
         values_before = [parameter.detach().clone() for parameter in trained]
-        result = super()._step(closure)
-        for parameter, value in zip(frozen, frozen_values, strict=True):
-            parameter.detach().copy_(value)
         pairs = list(zip(trained, values_before, strict=True))
-        deltas = [parameter.detach() - before for parameter, before in pairs]
         combined: list[torch.Tensor] | None = None
         try:
+            result = super()._step(closure)
+            deltas = [parameter.detach() - before for parameter, before in pairs]
             combined = combination.combine(deltas)
         finally:  # after an error, undo this rank's step, or the ranks would drift apart
+            for parameter, value in zip(frozen, frozen_values, strict=True):
+                parameter.detach().copy_(value)
             for index, (parameter, before) in enumerate(pairs):
                 parameter.detach().copy_(before if combined is None else before + combined[index])
         return result

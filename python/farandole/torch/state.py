@@ -54,10 +54,10 @@ def broadcast_optimizer_state(
 
     If only the root has state, as after it has loaded a checkpoint, the other ranks get the same
     state. If the root has no state yet, all ranks create the state with which a first step begins.
-    Trained parameters without a gradient then get a gradient of zeros. Parameters do not change.
-    Call broadcast_parameters() first, because some optimizers keep the first values of parameters.
-    The objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because
-    a learning rate scheduler may hold them.
+    Parameters and gradients do not change. Call broadcast_parameters() first, because some
+    optimizers keep the first values of parameters. The objects `optimizer.state` and
+    `optimizer.param_groups` are changed and not replaced, because a learning rate scheduler may
+    hold them.
 
     Args:
         optimizer: A torch optimizer, distributed or not.
@@ -125,8 +125,7 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     finally:
         for parameter, value, gradient in before:
             parameter.detach().copy_(value)
-            if gradient is not None:
-                parameter.grad = gradient
+            parameter.grad = gradient
         for group, saved in zip(groups, options, strict=True):
             group.update(saved)
     for group in groups:

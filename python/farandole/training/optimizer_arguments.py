@@ -40,8 +40,8 @@ def checked_passes(passes: int) -> int:
 def checked_names(
     named_parameters: Iterable[tuple[str, Array]] | None, parameters: Sequence[Array]
 ) -> dict[int, str]:
-    """Return the names of the optimizer's parameters, by id(), in the order of
-    `named_parameters`."""
+    """Return the names of all parameters in `named_parameters`, by id(), in their order. The
+    optimizer's parameters must be among them; others may be added to the optimizer later."""
     if named_parameters is None:
         return {}
     pairs = list(named_parameters)
@@ -65,7 +65,7 @@ def checked_names(
             f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
             f"{shapes}; give the names of all"
         )
-    return {number: name for number, name in named.items() if number in ours}
+    return named
 
 
 def parameters_by_group(

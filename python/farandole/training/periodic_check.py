@@ -17,8 +17,8 @@ PART_BYTES = 16 << 20
 
 class PeriodicCheck:
     """Check all parameters of an optimizer after its first step in each Period of the group, that
-    is, after init() and after join(). After that, check a different part of them every
-    `interval` steps.
+    is, after init() and after join(), and after the first step with new parameters. After that,
+    check a different part of them every `interval` steps.
     """
 
     def __init__(
@@ -27,6 +27,10 @@ class PeriodicCheck:
         self._arrays, self._interval, self._name, self._group = arrays, interval, name, process_set
         self._period: Period | None = None
         self._steps = 0
+
+    def check_all_again(self) -> None:
+        """Check all parameters after the next step, because the optimizer has new ones."""
+        self._period = None
 
     def after_step(
         self, read_params: Callable[[], Mapping[str, Array]], describe_options: Callable[[], str]

@@ -20,6 +20,7 @@ from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle
 from farandole.objects import broadcast_object
+from farandole.training.collected_errors import CollectedErrors
 
 # Starts a broadcast of an array from a root rank, with a name, in a group. If the framework allows
 # it, the result is written into the array itself.
@@ -38,9 +39,8 @@ def broadcast_parameters(
                 "sent: leave it out, and use broadcast_object() for it"
             )
     present = [(name, array) for name, array in pairs if array is not None]
-    handles = [broadcast(a, root_rank, f"parameters.{name}", process_set) for name, a in present]
-    # Wait for all calls, even if one has failed, so that the names of all calls become free.
-    results = BatchHandle(handles).wait()
+    named = [(f"parameters.{name}", array) for name, array in present]
+    results = _broadcast_all(broadcast, named, root_rank, process_set)
     return {name: result for (name, _), result in zip(present, results, strict=True)}
 
 
@@ -161,7 +161,7 @@ def _send(
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
     sent = [arrays.contiguous_on_host(array) for array in pickler.left_out]
-    _broadcast_all(broadcast, sent, root_rank, process_set)
+    _broadcast_all(broadcast, _numbered(sent), root_rank, process_set)
     return state[0]
 
 
@@ -172,7 +172,11 @@ def _receive(
     problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
     empty = [arrays.empty(shape, dtype) for dtype, shape in layouts]
-    return data, _broadcast_all(broadcast, empty, root_rank, process_set)
+    return data, _broadcast_all(broadcast, _numbered(empty), root_rank, process_set)
+
+
+def _numbered(arrays: Sequence[Array]) -> list[tuple[str, Array]]:
+    return [(f"state.{index}", array) for index, array in enumerate(arrays)]
 
 
 def _raise_if_problem(problem: str, root_rank: int) -> None:
@@ -181,10 +185,23 @@ def _raise_if_problem(problem: str, root_rank: int) -> None:
 
 
 def _broadcast_all(
-    broadcast: BroadcastAsync, inputs: Sequence[Array], root_rank: int, process_set: Group
+    broadcast: BroadcastAsync,
+    named: Iterable[tuple[str, Array]],
+    root_rank: int,
+    process_set: Group,
 ) -> list[Array]:
-    handles = [
-        broadcast(array, root_rank, f"state.{index}", process_set)
-        for index, array in enumerate(inputs)
-    ]
-    return BatchHandle(handles).wait()
+    """Broadcast the arrays under these names. If a call cannot start or fails, wait for all other
+    calls before the error is raised: the other ranks make them, and their names become free."""
+    errors = CollectedErrors()
+    handles: list[Handle[Array]] = []
+    for name, array in named:
+
+        def start(name: str = name, array: Array = array) -> None:
+            handles.append(broadcast(array, root_rank, name, process_set))
+
+        errors.attempt(start)
+    results: list[Array] = []
+    errors.attempt(lambda: results.extend(BatchHandle(handles).wait()))
+    if errors.found:
+        raise errors.pop_first()
+    return results

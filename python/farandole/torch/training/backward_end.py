@@ -9,12 +9,14 @@ which is the same on all ranks.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -38,7 +40,6 @@ class BackwardEnd:
     alive."""
 
     _serials = itertools.count()
-    _requests: ClassVar[dict[int, BackwardEnd]] = {}  # by serial number
 
     def __init__(self, listener: Listener) -> None:
         self._listener = weakref.ref(listener)
@@ -50,30 +51,65 @@ class BackwardEnd:
         number = _current_pass()
         if number == self._pass:
             return
+        former = _requests.get(self._pass, {})  # remains after a pass that has failed
+        former.pop(self._serial, None)
+        if not former:
+            _requests.pop(self._pass, None)
         self._pass = number
-        self._requests[self._serial] = self
-        _queue_callback(_on_pass_end)
+        _request({self._serial: self})
+
+    def notify(self) -> None:
+        listener = self._listener()
+        if listener is not None:
+            listener.on_backward_end()
+
+
+# Listeners by their serial numbers, in the order in which they were made.
+Listeners = dict[int, BackwardEnd]
+
+# The listeners of each pass, by the number of the pass. Several threads may run passes at the same
+# time, and one pass may use several threads.
+_requests: dict[int, Listeners] = {}
+
+
+class _Rest(threading.local):
+    """The listeners of passes of this thread that were not notified at the end of the pass."""
+
+    def __init__(self) -> None:
+        self.listeners: Listeners = {}
+
+
+_rest = _Rest()
+
+
+def _request(listeners: Listeners) -> None:
+    """Notify the listeners at the end of the current pass."""
+    number = _current_pass()
+    if number not in _requests:
+        _requests[number] = {}
+        _queue_callback(functools.partial(_on_pass_end, number))
+    _requests[number].update(listeners)
 
 
 @outside_dynamo
-def _on_pass_end() -> None:
+def _on_pass_end(number: int) -> None:
+    listeners = _requests.pop(number, {})
     nodes, pass_count = _running_nodes(sys._getframe())
     if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
-        _notify_after(nodes[-1])
+        _notify_after(nodes[-1], listeners)
     elif pass_count <= 1:
-        _notify_listeners()
-    # In the remaining case, a hook has called backward(). Then step() waits for the calls of this
-    # pass.
+        listeners.update(_rest.listeners)
+        _rest.listeners.clear()
+        _notify(listeners)
+    else:  # a hook has called backward(): notify at the end of a later pass
+        _rest.listeners.update(listeners)
 
 
-def _notify_listeners() -> None:
-    requests = BackwardEnd._requests
+def _notify(listeners: Listeners) -> None:
     errors: list[Exception] = []
-    for serial in sorted(requests):
-        listener = requests.pop(serial)._listener()
+    for serial in sorted(listeners):
         try:
-            if listener is not None:
-                listener.on_backward_end()
+            listeners[serial].notify()
         except Exception as error:  # notify the other listeners first
             errors.append(error)
     if errors:
@@ -93,9 +129,9 @@ def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     return nodes, pass_count
 
 
-def _notify_after(node: Any) -> None:
-    def queue_callback(*_: object) -> None:
+def _notify_after(node: Any, listeners: Listeners) -> None:
+    def request(*_: object) -> None:
         hook.remove()
-        _queue_callback(_on_pass_end)
+        _request(listeners)
 
-    hook = node.register_hook(queue_callback)
+    hook = node.register_hook(request)

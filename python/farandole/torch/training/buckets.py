@@ -6,7 +6,6 @@ bucket: the ranks combine the bucket in place.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce
-from farandole.reduce_op import ReduceOp
+from farandole.reduce_op import ReduceOp, Sum
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
@@ -26,7 +25,9 @@ from farandole.training.bucket_plan import PlannedBucket
 
 _LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
-_FROZEN_MARKS = 16  # more would make the texts of errors long
+# The values of Gradient.frozen_state(): the parameter is trained; it is frozen and has no gradient,
+# a gradient that is not combined, or a combined one.
+_TRAINED, _NO_GRADIENT, _NEW, _SETTLED = _STATES = range(4)
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,10 @@ class Marks(NamedTuple):
 
     dropped: bool  # this rank did not make the step for the gradients that were combined last
     changed: bool  # this rank's program changed gradients before the bucket was combined
-    frozen: int  # a digest of which parameters are frozen, 1 to _FROZEN_MARKS; 0 if none is frozen
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.leading_ones() == self.frozen == 0:
-            return tensor
         ones = (1,) * self.leading_ones()
-        return tensor.view(ones + tuple(tensor.shape) + (1,) * self.frozen)
+        return tensor.view(ones + tuple(tensor.shape)) if ones else tensor
 
     def leading_ones(self) -> int:
         """Return the number of dimensions to insert before the tensor's own dimensions."""
@@ -103,16 +101,19 @@ class Gradient:
         "becomes_sparse",
         "bucket",
         "last_version",
+        "name",
         "parameter",
         "passes_left",
         "place",
+        "settled",
         "sparse_result",
         "view",
         "was_unused",
     )
 
-    def __init__(self, parameter: torch.Tensor, passes: int) -> None:
-        self.parameter = parameter
+    def __init__(self, parameter: torch.Tensor, passes: int, name: str) -> None:
+        """`name` is the name of the parameter, or ""."""
+        self.parameter, self.name = parameter, name
         self.passes_left = passes
         self.bucket: Bucket | SparseBucket | None = None  # None while the gradient has no place
         # Set only while the gradient has a place in a dense bucket: the part of the bucket's
@@ -125,6 +126,8 @@ class Gradient:
         # backward() to step(), sparse_result is this sparse gradient.
         self.becomes_sparse = False
         self.sparse_result: torch.Tensor | None = None
+        # Whether the ranks have combined the gradient and no pass has added to it since.
+        self.settled = False
         # Used only while the gradient has no place: last_version is the gradient's version after
         # the last pass, and was_unused says whether no rank had the gradient in an earlier step.
         self.last_version: Version | None = None
@@ -152,6 +155,27 @@ class Gradient:
         self.bucket = self.place = self.view = None
         self.was_unused = False
 
+    def must_be_sent(self) -> bool:
+        """Return whether the next step must combine the gradient. The wrapped optimizer also uses
+        the gradient of a frozen parameter, so the ranks combine that gradient, too, but once only.
+        """
+        return self.parameter.requires_grad or self._is_new()
+
+    def _is_new(self) -> bool:
+        """Return whether the parameter has a gradient that the ranks have not combined."""
+        if self.parameter.grad is None:
+            return False
+        is_in_place = self.view is None or self.becomes_sparse or self.is_in_bucket()
+        return not (self.settled and is_in_place)
+
+    def frozen_state(self) -> int:
+        """Return a number that must be the same on all ranks when they combine the gradient."""
+        if self.parameter.requires_grad:
+            return _TRAINED
+        if self.parameter.grad is None:
+            return _NO_GRADIENT
+        return _SETTLED if self.settled else _NEW
+
     def is_combined(self) -> bool:
         return self.bucket is not None and self.bucket.combined
 
@@ -168,7 +192,7 @@ class Gradient:
     def replace_by_view(self) -> torch.Tensor | None:
         """Make the view the parameter's gradient, without copying values. Return the old
         gradient."""
-        before = self.parameter.grad
+        before, self.settled = self.parameter.grad, False
         if self.view.data_ptr() != self.address:
             self.set_place(self.place)
         try:
@@ -235,8 +259,9 @@ class _AnyBucket:
             gradient.last_version = None
 
     def is_trained(self) -> bool:
-        """Return whether at least one parameter is trained. A bucket of frozen parameters is not
-        sent. `requires_grad` must be the same on all ranks."""
+        """Return whether at least one parameter is trained. A bucket of frozen parameters is sent
+        only if it has a gradient that is not combined. `requires_grad` must be the same on all
+        ranks."""
         return any(gradient.parameter.requires_grad for gradient in self.gradients)
 
     def complete_one(self) -> bool:
@@ -251,7 +276,7 @@ class _AnyBucket:
 
     def must_start(self) -> bool:
         """Return whether the bucket must be combined in this step and has not started."""
-        return self.finish is None and self.is_trained()
+        return self.finish is None and any(g.must_be_sent() for g in self.gradients)
 
     def save_state(self) -> None:
         """Remember the state, so that was_changed() can tell whether the program has changed it."""
@@ -307,6 +332,14 @@ class Bucket(_AnyBucket):
         self._was_written = False
         self._sends_whole = True  # False with a compressor of the program
         self._combined_version = -1  # of the first trained gradient, after it was combined
+        # Gradient.frozen_state() of each gradient, as this rank has sent it last, and as all ranks
+        # have agreed on it last.
+        self._states = self._agreed_states = [0] * len(gradients)
+        self._sent = self.memory  # the bucket's memory, or a copy with states at its end
+        # Gradients that have been summed before. Their sum is divided by the number of ranks, or it
+        # would grow in each step.
+        self._summed: list[Gradient] = []
+        self._members = 1
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Return whether these gradients can keep their places in this bucket's memory. For this,
@@ -327,11 +360,11 @@ class Bucket(_AnyBucket):
             gradient.move_into_bucket()
 
     def fill(self) -> None:
-        """Move the gradients that are still elsewhere into the bucket. If a parameter has no
-        gradient, set its place to zeros, because another rank may have the gradient."""
+        """Move the gradients that are still elsewhere into the bucket. If a trained parameter has
+        no gradient, set its place to zeros, because another rank may have the gradient."""
         views, values = [], []
         for gradient in self.gradients:
-            if not gradient.parameter.requires_grad or gradient.is_in_bucket():
+            if gradient.is_in_bucket() or not gradient.must_be_sent():
                 continue
             value = gradient.replace_by_view()
             if value is None:
@@ -352,20 +385,50 @@ class Bucket(_AnyBucket):
             self.fill()
         else:
             self._was_written = not self._is_unchanged()
-        marks = Marks(dropped, changed, self._frozen_digest())
+        marks = Marks(dropped, changed)
         self._sends_whole = settings.can_combine_whole_buckets()
         if self._sends_whole:
-            self.finish = settings.start(self.memory, self.name, waits, marks)
+            self._prepare_frozen(settings)
+            self.finish = settings.start(self._sent, self.name, waits, marks)
             return
         [gradient] = self.gradients
         self.finish = settings.start(gradient.view, self.name, waits, marks)
         self._versions = [gradient.view._version]
 
-    def _frozen_digest(self) -> int:
-        """Return the mark for the frozen parameters. Different sets of frozen parameters nearly
-        always have different marks."""
-        frozen = bytes(not gradient.parameter.requires_grad for gradient in self.gradients)
-        return zlib.crc32(frozen) % _FROZEN_MARKS + 1 if any(frozen) else 0
+    def _prepare_frozen(self, settings: ReductionSettings) -> None:
+        """If this rank has frozen or unfrozen parameters since the ranks agreed on them, send the
+        states after the gradients. If only some ranks do this, the shapes differ, and all ranks get
+        an error."""
+        self._states = [gradient.frozen_state() for gradient in self.gradients]
+        self._sent = self.memory
+        if self._states != self._agreed_states:
+            flags = self.memory.new_zeros(len(self._states), len(_STATES))
+            flags[range(len(self._states)), self._states] = 1
+            self._sent = torch.cat([self.memory, flags.view(-1)])
+        if settings.op is Sum:
+            pairs = zip(self.gradients, self._states, strict=True)
+            self._summed = [gradient for gradient, state in pairs if state == _SETTLED]
+            self._members = settings.group.size() if self._summed else 1
+
+    def _take_sent(self) -> None:
+        """Check that the states of all ranks are the same. Then take the combined gradients."""
+        count = self.memory.numel()
+        # After any op, a row has one value that is not zero only if the ranks have the same state.
+        rows = self._sent[count:].view(-1, len(_STATES))
+        differing = ((rows != 0).sum(1) != 1).nonzero()
+        if len(differing) > 0:
+            number = int(differing[0])
+            gradient = self.gradients[number]
+            shown = f"`{gradient.name}` " if gradient.name else ""
+            raise CallError(
+                "the ranks have frozen different parameters, or have dropped different gradients "
+                f"of frozen parameters: {shown}({_text_of(gradient.parameter)}) differs, which is "
+                f"number {number} of {len(rows)} in {self.name}. All ranks must freeze the same "
+                "parameters, and drop the same gradients"
+            )
+        self._agreed_states = self._states
+        self.memory.copy_(self._sent[:count])
+        self._sent = self.memory
 
     def wait(self) -> None:
         if self.finish is None or self.combined:
@@ -380,12 +443,18 @@ class Bucket(_AnyBucket):
             self.combined = True
             raise
         self.combined = True  # not after a KeyboardInterrupt, so that the next wait() waits again
+        if self._sent is not self.memory:
+            self._take_sent()
+        for gradient in self._summed:
+            gradient.view.div_(self._members)
         if was_written:
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
         for gradient in self._sparse:
-            if gradient.parameter.requires_grad:  # a frozen parameter has no new gradient
+            if gradient.must_be_sent():  # else a frozen parameter has no new gradient
                 gradient.set_sparse_result()
+        for gradient in self.gradients:
+            gradient.settled = True
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
         """Return whether this is the first trained gradient of the bucket, and the program has kept
@@ -406,7 +475,8 @@ class Bucket(_AnyBucket):
         """Move the gradients that are still elsewhere into the bucket, and return the state."""
         if not self.combined:
             for gradient in self.gradients:
-                gradient.move_into_bucket()
+                if gradient.must_be_sent():
+                    gradient.move_into_bucket()
         versions = [g.is_in_bucket() and g.view._version for g in self.gradients]
         return [versions, _sample(self.memory), *(gradient.state() for gradient in self._sparse)]
 
@@ -441,7 +511,7 @@ class SparseBucket(_AnyBucket):
         if self._versions is None:
             self.fill()
         rows = _rows(self.gradients[0].parameter)
-        marks = Marks(dropped, changed, frozen=0).leading_ones()
+        marks = Marks(dropped, changed).leading_ones()
         self.finish = start_sparse(rows, self.name, settings.op, settings.group, marks)
 
     def wait(self) -> None:
@@ -460,6 +530,7 @@ class SparseBucket(_AnyBucket):
         if not unchanged(parameter.grad, *self._versions):
             raise changed_error(self.name)
         parameter.grad = result
+        self.gradients[0].settled = True
         self._combined_version = id(result), result._version
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
@@ -511,7 +582,7 @@ def _explained(error: CallError) -> CallError:
         "that were combined last time. It begins with 1, 1 on a rank that has changed gradients "
         "between backward() and step() before they were combined, and with 1, 1, 1 on a rank that "
         "has done both. (The shape of sparse gradients begins with the number of rows, and these "
-        "1s come after it.) Further 1s at the end of the shape say which parameters are frozen. "
+        "1s come after it.) The shape is longer on a rank that has frozen or unfrozen parameters. "
         "All ranks must make or skip the same steps, and freeze the same parameters. To clip or "
         "scale gradients that some rank has not computed, call optimizer.synchronize() first, and "
         "step() within `with optimizer.skip_synchronize():`"

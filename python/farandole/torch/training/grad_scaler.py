@@ -10,6 +10,7 @@ nothing.
 
 from __future__ import annotations
 
+import struct
 from types import FrameType
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch
 from torch.amp.grad_scaler import GradScaler, OptState
 
 from farandole.comparison import allreduce_max
+from farandole.errors import CallError
 from farandole.group import Group, OptimizerName
 
+_FLOAT, _BITS = struct.Struct("d"), struct.Struct("q")
 _STEP = GradScaler.step.__code__
 
 
@@ -38,20 +41,33 @@ def share_overflow(
     """If a rank has called unscale_() and found an overflow, record an overflow on all ranks. The
     others may not have found it if the gradients were combined after unscale_(). All ranks call
     this function, because some ranks may call unscale_() and others not, for example to log the
-    norm."""
+    norm. If the scales of the ranks differ, raise an error on all of them, because the gradients
+    were combined with different scales."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
     unscaled = has_unscaled(scaler, optimizer)
     overflow = unscaled and any(
         bool(found_inf.item()) for found_inf in state["found_inf_per_device"].values()
     )
-    [overflow_anywhere] = allreduce_max([overflow], f"{name}.overflow", group)
+    scale = scaler._scale
+    assert scale is not None
+    # The bits of positive floats, as whole numbers, have the order of the floats. The largest
+    # complement belongs to the smallest number.
+    bits = _BITS.unpack(_FLOAT.pack(scale.item()))[0]
+    overflow_anywhere, largest, complement = allreduce_max(
+        [overflow, bits, ~bits], f"{name}.overflow", group
+    )
+    if largest != ~complement:
+        low, high = (_FLOAT.unpack(_BITS.pack(number))[0] for number in (~complement, largest))
+        raise CallError(
+            f"the GradScalers of the ranks have different scales, from {low:g} to {high:g}, so "
+            "the gradients cannot be combined: all ranks must load the same state of the scaler "
+            "and call scaler.update() in the same way"
+        )
     if overflow_anywhere and not unscaled:
         scaler.unscale_(optimizer)
     elif not unscaled:
         return
     found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
-    scale = scaler._scale
-    assert scale is not None
     if not found:  # this rank had no gradient; torch rejects a step without an entry
         found[scale.device] = torch.zeros((), device=scale.device)
     if overflow_anywhere > overflow:

@@ -20,7 +20,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -91,9 +91,11 @@ class Gradients:
         self._former_buckets: list[Bucket] = []
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
+        self._checked_count = -1  # of the optimizer's parameters, when all of them were known
         self._unplaced: list[Gradient] = []
         self._completed: list[Gradient] = []  # of _unplaced, in the order of their completion
         self._complete_count = 0  # complete gradients in this step
+        self._has_passes = False  # whether a pass has been counted in this step
         self._has_extra_pass = False  # whether a pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
@@ -110,15 +112,42 @@ class Gradients:
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Combine the gradients of these parameters, too. torch only warns if one occurs twice."""
         for parameter in parameters:
             check(parameter)
         if self.is_member():
             self._own(parameters)
-        added = [Gradient(parameter, self._passes) for parameter in parameters]
+        known = self._known_ids()
+        new = {id(p): p for p in parameters if id(p) not in known}
+        added = [
+            Gradient(p, self._passes, self._names.get(number, "")) for number, p in new.items()
+        ]
         self._all_gradients += added
         self._unplaced += added
         for gradient in added:
             self._add_hook(gradient)
+
+    def _known_ids(self) -> set[int]:
+        return {id(gradient.parameter) for gradient in self._all_gradients}
+
+    @outside_dynamo
+    def check_all_known(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Check that the optimizer has no gradient of a parameter that was not added here: the
+        ranks do not combine it."""
+        count = sum(len(group["params"]) for group in groups)
+        if count == self._checked_count:
+            return
+        known = self._known_ids()
+        unknown = [p for group in groups for p in group["params"] if id(p) not in known]
+        used = [p for p in unknown if p.requires_grad and p.grad is not None]
+        if used:
+            shapes = ", ".join(str(tuple(parameter.shape)) for parameter in used[:5])
+            raise MisuseError(
+                f"the optimizer has {len(used)} parameters, of shape {shapes}, that the program "
+                "has put into param_groups itself, so their gradients are not combined: add them "
+                "by optimizer.add_param_group(), or make a new DistributedOptimizer"
+            )
+        self._checked_count = -1 if unknown else count
 
     def is_member(self) -> bool:
         """Return whether this rank combines the gradients. A rank outside of the group does not."""
@@ -154,6 +183,7 @@ class Gradients:
             parameter.requires_grad = was_trained
 
     def on_gradient_ready(self, gradient: Gradient) -> None:
+        gradient.settled = False
         if not self.is_member():
             return
         if self.reduced:
@@ -178,6 +208,7 @@ class Gradients:
             gradient.save_version()
         if not self._counts_passes:
             return
+        self._has_passes = True
         self._backward_end.request_callback()
         gradient.passes_left -= 1
         if gradient.passes_left > 0:
@@ -239,6 +270,8 @@ class Gradients:
         """Wait for all full buckets."""
         if not self._counts_passes or self._retired:
             return
+        if not self._has_passes:  # the program has called step() within backward()
+            return
         errors = CollectedErrors()
         last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
@@ -248,7 +281,7 @@ class Gradients:
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
-            self._dropped = False
+            self._dropped = True  # other ranks may have no error, and make the step
             self._reset()
             raise errors.pop_first()
         if self._needs_step():
@@ -257,7 +290,7 @@ class Gradients:
 
     def _needs_step(self) -> bool:
         """Return whether there are gradients that only step() combines."""
-        return any(g.parameter.requires_grad for g in self._unplaced) or any(
+        return any(gradient.must_be_sent() for gradient in self._unplaced) or any(
             bucket.must_start() for bucket in self._buckets
         )
 
@@ -310,7 +343,7 @@ class Gradients:
         errors.attempt(functools.partial(self._check_changes, changed, others, combined_here))
         self._reset()
         if errors.found:
-            self._dropped = False
+            self._dropped = True  # as in on_backward_end()
             raise errors.pop_first()
         self._former_buckets.clear()
         self.reduced = True
@@ -350,6 +383,11 @@ class Gradients:
     def on_step(self) -> None:
         """Record that the program makes the step for the combined gradients."""
         self.reduced = self._dropped = False
+
+    def on_failed_step(self) -> None:
+        """Record that the step has failed on this rank. Other ranks may have made it, so this rank
+        sets the mark for dropped gradients in its next combination."""
+        self.reduced, self._dropped = False, True
 
     def _forget_former_places(self) -> None:
         """In a new period, forget all places, because another rank may have none. Gradients that
@@ -413,8 +451,9 @@ class Gradients:
         self._give_places(agreed, [g for g in chosen if not agreed[g].on_all_ranks], late=True)
 
     def _paired(self, call_suffix: str) -> list[Gradient]:
-        """Return the trained gradients without a place, in the same order on all ranks."""
-        by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
+        """Return the gradients that must be sent and have no place, in the same order on all
+        ranks."""
+        by_parameter = {id(g.parameter): g for g in self._unplaced if g.must_be_sent()}
         if not by_parameter:
             return []
         parameters = [gradient.parameter for gradient in by_parameter.values()]
@@ -491,7 +530,10 @@ class Gradients:
         buckets."""
         if self._complete_count == 0:
             return False
-        if any(bucket.must_start() and not bucket.late for bucket in self._buckets):
+        if any(
+            bucket.is_trained() and bucket.finish is None and not bucket.late
+            for bucket in self._buckets
+        ):
             return True
         return bool(self.parameters_in_flight())
 
@@ -511,6 +553,18 @@ class Gradients:
         ]
 
     @outside_dynamo
+    def forget_passes(self, passes: int | None = None) -> None:
+        """Forget the passes that were counted, unless all their gradients are combined: step() must
+        not combine those a second time. `passes` is a new number of passes per step."""
+        are_combined = self.reduced or (self._complete_count > 0 and not self.in_flight())
+        if not are_combined:
+            self.restart(passes)
+            return
+        self._passes = passes or self._passes
+        if self._complete_count == 0:
+            self._reset()
+
+    @outside_dynamo
     def restart(self, passes: int | None = None) -> None:
         """Forget the passes that were counted, because the program has dropped their gradients.
         First wait for the buckets that are still in flight after an error in backward(), because
@@ -526,6 +580,7 @@ class Gradients:
     def _reset(self) -> None:
         self._complete_count = 0
         self._has_agreed = self._has_extra_pass = False
+        self._has_passes = False
         self._completed.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)

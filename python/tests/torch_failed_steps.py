@@ -1,0 +1,251 @@
+"""Checks that training goes on, or that all ranks get an error, after a step() that has failed or
+was not made, and if optimizers step or load a state in unusual places."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch_optimizer import OptimizerFixture, network, square_loss
+
+import farandole.torch as hvd
+
+
+def sgd(model: nn.Module, **options: Any) -> Any:
+    plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+
+
+def fail_once(optimizer: torch.optim.Optimizer) -> None:
+    """Let the next step() of the optimizer raise a KeyError before it changes parameters."""
+
+    def fail(*_: object) -> None:
+        handle.remove()
+        raise KeyError("in a hook")
+
+    handle = optimizer.register_step_pre_hook(fail)
+
+
+def ignore_key_error(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except KeyError:
+        return
+    raise AssertionError("the hook has not run")
+
+
+class FailedStepChecks(OptimizerFixture):
+    def step_in_some_way(self, model: nn.Module, optimizer: Any, step: int, way: str) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = square_loss(model, self.rank, step)
+            loss.backward()
+            return loss
+
+        if way == "closure":
+            optimizer.step(closure)
+            return
+        closure()
+        if way == "step":
+            optimizer.step()
+            return
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+
+    def check_a_step_that_fails_on_one_rank(self) -> None:
+        """All ranks get an error in their next pass, because one of them has missed an update."""
+        if self.size == 1:
+            return
+        for way in ("step", "closure", "skip_synchronize"):
+            model = network()
+            optimizer = sgd(model)
+
+            def program(
+                model: nn.Module = model, optimizer: Any = optimizer, way: str = way
+            ) -> None:
+                for step in range(3):
+                    if step == 1 and self.rank == self.size - 1:
+                        fail_once(optimizer)
+                        ignore_key_error(
+                            lambda: self.step_in_some_way(model, optimizer, step, way)  # noqa: B023
+                        )
+                    else:
+                        self.step_in_some_way(model, optimizer, step, way)
+
+            self.expect_error("must make or skip the same steps", program)
+            optimizer.zero_grad()
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            self.train(model, optimizer, range(3))
+            self.expect_same_everywhere(model)
+
+    def check_a_step_that_fails_on_all_ranks(self) -> None:
+        """Training goes on as if the step had been left out, or the step is repeated."""
+        for way in ("step", "closure", "skip_synchronize"):
+            model, reference = network(), network()
+            optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+            for step in range(4):
+                if step == 1:
+                    fail_once(optimizer)
+                    ignore_key_error(
+                        lambda: self.step_in_some_way(model, optimizer, 9, way)  # noqa: B023
+                    )
+                if step == 2 and way == "step":
+                    fail_once(optimizer)
+                    ignore_key_error(
+                        lambda: self.step_in_some_way(model, optimizer, 2, way)  # noqa: B023
+                    )
+                    optimizer.step()
+                else:
+                    self.step_in_some_way(model, optimizer, step, way)
+            self.train_reference(reference, plain, range(4))
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_an_adasum_step_that_fails_leaves_the_parameters(self) -> None:
+        model = network()
+        optimizer = sgd(model, op=hvd.Adasum)
+        self.train(model, optimizer, [0])
+        before = copy.deepcopy(model)
+
+        def fail(*_: object) -> None:
+            handle.remove()
+            raise KeyError("in a hook")
+
+        handle = optimizer.register_step_post_hook(fail)
+        square_loss(model, self.rank, 1).backward()
+        if self.size > 1:
+            ignore_key_error(optimizer.step)
+            self.expect_equal(model, before, tolerance=0)
+
+    def check_optimizers_that_step_within_backward(self) -> None:
+        """A hook steps as soon as a gradient is complete, so that its memory becomes free."""
+        model, reference = network(), network()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        optimizers = {}
+        for name, parameter in model.named_parameters():
+            inner = torch.optim.SGD([parameter], lr=0.1)
+            optimizers[parameter] = hvd.DistributedOptimizer(inner, [(name, parameter)])
+
+        def step_now(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step_now)
+        for step in range(4):
+            square_loss(model, self.rank, step).backward()
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_an_optimizer_that_steps_in_the_last_hook(self) -> None:
+        model, reference = network(), network()
+        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+
+        def step_now(_: torch.Tensor) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        last = [*model[0].parameters()]
+        seen: list[torch.Tensor] = []
+
+        def count(parameter: torch.Tensor) -> None:
+            seen.append(parameter)
+            if len(seen) % len(last) == 0:
+                step_now(parameter)
+
+        for parameter in last:
+            parameter.register_post_accumulate_grad_hook(count)
+        for step in range(4):
+            square_loss(model, self.rank, step).backward()
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_two_threads_that_train_at_the_same_time(self) -> None:
+        """The pass of the first thread ends while the pass of the second one is running."""
+        first, second = network(), network()
+        optimizers = [sgd(first), sgd(second)]
+        references = network(), network()
+        for reference in references:
+            plain = torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+            self.train_reference(reference, plain, range(2))
+        for step in range(2):
+            is_half_done, may_go_on = threading.Event(), threading.Event()
+
+            def pause(*_: object, here: Any = is_half_done, on: Any = may_go_on) -> None:
+                here.set()
+                on.wait(60)
+
+            hook = second[1].register_full_backward_hook(pause)
+            thread = threading.Thread(target=square_loss(second, self.rank, step).backward)
+            thread.start()
+            assert is_half_done.wait(60)
+            square_loss(first, self.rank, step).backward()
+            may_go_on.set()
+            thread.join()
+            hook.remove()
+            for model, optimizer in zip((first, second), optimizers, strict=True):
+                for parameter in model.parameters():  # backward() has combined all gradients
+                    copies = hvd.allgather(parameter.grad[None])
+                    assert all(torch.equal(other, parameter.grad) for other in copies), step
+                optimizer.step()
+                optimizer.zero_grad()
+        for model, reference in zip((first, second), references, strict=True):
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_a_state_is_loaded_before_the_step(self) -> None:
+        """The gradients are not combined a second time: the sum of sums would be too large. Only
+        some ranks may load a state, as in a broadcast."""
+
+        def load(optimizer: Any) -> None:
+            optimizer.load_state_dict(optimizer.state_dict())
+
+        def broadcast(optimizer: Any) -> None:
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+        def set_passes(optimizer: Any) -> None:
+            optimizer.set_backward_passes_per_step(1)
+
+        for change, groups, synchronizes in itertools.product(
+            (load, broadcast, set_passes), (None, 100), (False, True)
+        ):
+            model, reference = network(), network()
+            optimizer = sgd(model, op=hvd.Sum, groups=groups)
+            plain = torch.optim.SGD(reference.parameters(), 0.1 * self.size, 0.5)
+            for step in range(3):
+                optimizer.zero_grad()
+                square_loss(model, self.rank, step).backward()
+                if synchronizes:
+                    optimizer.synchronize()
+                change(optimizer)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a second synchronize() has no effect
+                    optimizer.step()
+            self.train_reference(reference, plain, range(3))
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_the_number_of_passes_changes_before_the_step(self) -> None:
+        model, reference = network(), network()
+        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+        for step in range(4):
+            for _ in range(1 + step % 2):
+                square_loss(model, self.rank, step).backward()
+            optimizer.set_backward_passes_per_step(2 - step % 2)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.train_reference(
+            reference, plain, range(4), lambda m, rank, n: (1 + n % 2) * square_loss(m, rank, n)
+        )
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
