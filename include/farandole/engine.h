@@ -123,13 +123,14 @@ struct Submission {
   // submit() to take(), even if the call failed. The name of a dropped call stays in use as long as
   // the group exists (about 40 bytes per name).
   //
-  // If the name is empty, the engine chooses `<operation>.noname.<index>`, with the index after
-  // that of the last such call in the group. The indices begin at 0 again when the results of all
-  // such calls were taken, so that loops repeat their names. Before each submit(), all members must
-  // have taken the same number of results of such calls. If this leads to one name for different
-  // calls, they fail with kFixCall. So call take() where the program waits for the result. After
-  // poll() has returned true, use peek() instead. Threads that submit at the same time have no
-  // common order, so they must name their calls.
+  // If the name is empty, the engine chooses `<operation>.noname.<index>`. The index is one more
+  // than that of the last unnamed call of the operation in the group. It begins at 0 again when the
+  // results of all such calls were taken, so that loops repeat their names. Before each such
+  // submit(), all members must have taken the same number of these results. If they have not, and
+  // one name stands for different calls, these calls fail with kFixCall; otherwise they stall. So
+  // call take() where the program waits for the result. After poll() has returned true, use peek()
+  // instead. Threads that submit at the same time have no common order, so they must name their
+  // calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;

@@ -84,10 +84,11 @@ class Handle(_Number, Generic[Result]):
 
     The name of a call is in use until wait() or take() has returned, or has raised the call's
     error. The name stays in use after an interrupted wait, after poll(), and after the program has
-    dropped the handle. Automatic names depend only on the program's own calls, and on how many
-    results it has waited for, so they are the same on all ranks. Threads that run at the same time
-    must give names to their calls. A program must also give names if it continues after only some
-    ranks were interrupted.
+    dropped the handle. Automatic names depend only on the program's own calls, and on whether it
+    has waited for all earlier results. They are the same on all ranks if all ranks have waited for
+    the same number of results before each call. Threads that run at the same time must give names
+    to their calls. A program must also give names if it continues after only some ranks were
+    interrupted.
     """
 
     # These are attributes of the class until they are set: setting them on each object costs time.

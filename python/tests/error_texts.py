@@ -632,9 +632,10 @@ class ErrorTexts:
             "between backward() and step() before they were combined, and with 1, 1, 1 on a rank "
             "that has done both. (The shape of sparse gradients begins with the number of rows, "
             "and these 1s come after it.) The shape is longer on a rank that has frozen or "
-            "unfrozen parameters. All ranks must make or skip the same steps, and freeze the same "
-            "parameters. To clip or scale gradients that some rank has not computed, call "
-            "optimizer.synchronize() first, and step() within `with optimizer.skip_synchronize():`",
+            "unfrozen parameters, or has dropped gradients of frozen ones. All ranks must make or "
+            "skip the same steps, freeze the same parameters, and drop the same gradients. To clip "
+            "or scale gradients that some rank has not computed, call optimizer.synchronize() "
+            "first, and step() within `with optimizer.skip_synchronize():`",
         )
         optimizer.zero_grad()
 

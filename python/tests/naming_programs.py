@@ -1,8 +1,8 @@
 """Programs whose calls have no names, or names that are used again.
 
-Every rank makes the same calls, and waits for the same calls in the same order. But each rank
-sleeps, polls and drops handles at its own times, and chooses for which of several unnamed calls it
-waits. Names and rejections must still be the same on all ranks.
+Every rank makes the same calls, and waits at the same points. But each rank sleeps, polls and drops
+handles at its own times. If a rank waits for an unnamed call, it chooses which one. Names and
+rejections must still be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -106,8 +106,10 @@ class NamingPrograms(Suite):
 
         def wait(index: int) -> None:
             if waiting[index][2] is None:  # any call without a name, if it has as many tensors
-                like_it = [i for i, call in enumerate(waiting) if call[2:] == waiting[index][2:]]
-                other = own_random.choice(like_it)
+                alternatives = [
+                    i for i, call in enumerate(waiting) if call[2:] == waiting[index][2:]
+                ]
+                other = own_random.choice(alternatives)
                 waiting[index], waiting[other] = waiting[other], waiting[index]
             handle, step, name, grouped = waiting.pop(index)
             self.expect_sums(self.api.synchronize(handle), step, grouped)

@@ -14,7 +14,6 @@ import farandole.torch as hvd
 class AddedParameterChecks(OptimizerFixture):
     def check_parameters_added_later_are_paired_by_name(self) -> None:
         """Each rank adds the layers in another order."""
-        model, reference = network(), network()
         for frozen in (False, True):
             model, reference = network(), network()
             optimizer: Any = hvd.DistributedOptimizer(
@@ -60,6 +59,18 @@ class AddedParameterChecks(OptimizerFixture):
         self.train_reference(reference, plain, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
+
+    def check_a_parameter_that_is_replaced_in_param_groups(self) -> None:
+        if self.size == 1:
+            return
+        model = network()
+        optimizer: Any = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, optimizer, range(2))
+        model[0].bias = torch.nn.Parameter(torch.ones_like(model[0].bias))
+        parameters = optimizer.param_groups[0]["params"]
+        parameters[1] = model[0].bias
+        square_loss(model, self.rank, 2).backward()
+        self.expect_error("are not combined", optimizer.step)
 
     def check_parameters_in_param_groups_that_were_not_added(self) -> None:
         """They are an error as soon as they have a gradient."""

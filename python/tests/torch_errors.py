@@ -1,5 +1,5 @@
-"""The errors of optimizers of torch whose ranks or parameters do not fit: calls, each with the
-whole text of its error."""
+"""Calls of PyTorch optimizers that must fail, each with the full text of its error, for
+error_texts.py."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "same gradients",
     )
     frozen.requires_grad_(True)
-    optimizer.zero_grad()
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0 + 0.5 * hvd.rank())
-    scaler.scale(layer(torch.ones(2))).backward()
-    yield (
-        lambda: scaler.step(optimizer),
-        "the GradScalers of the ranks have different scales, from 4 to 4.5, so the gradients "
-        "cannot be combined: all ranks must load the same state of the scaler and call "
-        "scaler.update() in the same way",
-    )
     optimizer.zero_grad()
     optimizer.param_groups[0]["params"].append(torch.nn.Parameter(torch.ones(3)))
     optimizer.param_groups[0]["params"][-1].sum().backward()

@@ -86,6 +86,24 @@ class FailedStepChecks(OptimizerFixture):
             self.train(model, optimizer, range(3))
             self.expect_same_everywhere(model)
 
+    def check_a_step_that_is_repeated_uses_the_same_sums(self) -> None:
+        """The step fails on one rank or on all ranks, and is repeated at once."""
+        for rank in (0, None):
+            model, reference = network(), network()
+            inner = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer: Any = hvd.DistributedOptimizer(inner, op=hvd.Sum)
+            plain = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
+            for step in range(3):
+                optimizer.zero_grad()
+                square_loss(model, self.rank, step).backward()
+                if rank in (self.rank, None):
+                    fail_once(optimizer)
+                    ignore_key_error(optimizer.step)
+                optimizer.step()
+            self.train_reference(reference, plain, range(3))
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
     def check_a_step_that_fails_on_all_ranks(self) -> None:
         """Training goes on as if the step had been left out, or the step is repeated."""
         for way in ("step", "closure", "skip_synchronize"):

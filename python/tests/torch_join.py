@@ -132,7 +132,11 @@ class JoinChecks(OptimizerFixture):
             ]
             for epoch, steps in enumerate(self.uneven_steps(seed)):
                 used_count = 1 if epoch == 0 else 2
-                scaler = torch.amp.GradScaler("cpu", init_scale=4.0) if scales else None
+                scaler = (
+                    torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+                    if scales
+                    else None
+                )
                 self.train_epoch(
                     models[:used_count], optimizers[:used_count], epoch, steps[self.rank], scaler
                 )

@@ -1,7 +1,7 @@
 // SubmissionContext: what the program had done and seen when it submitted a call. From it, the
 // coordinator learns which calls belong together and which must not be fused. Polls and dropped
-// handles make these numbers depend on time. Then predictions may be wrong, but names and results
-// never are.
+// handles make `waits` and `quiescent_points` depend on time. Then predictions may be wrong, but
+// names and results never are. Only `unnamed_number` must be the same on all members.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,8 @@ struct SubmissionContext {
   std::uint32_t quiescent_points = 0;
   // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
   std::uint32_t batch = 0;
-  // The number of this call among the calls of its operation without a name, counted from 1 in its
-  // group and, after a join of all ranks, from 1 again. 0 if the program has given the call a name.
-  // Only this number must be the same on all members.
+  // The number of this call among the unnamed calls of its operation in its group, counted from 1,
+  // and from 1 again after all ranks have joined. 0 if the program gave a name.
   std::uint32_t unnamed_number = 0;
 
   friend bool operator==(const SubmissionContext&, const SubmissionContext&) = default;

@@ -358,9 +358,13 @@ std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) cons
   return variants;
 }
 
-// The ranks by SubmissionContext::unnamed_number of the call that they have announced.
+// The ranks by SubmissionContext::unnamed_number of the call that they have announced. Empty if
+// this number is 0, because the call has a name.
 RanksByNumber Coordinator::unnamed_numbers_of(const Candidates& candidates) const {
   RanksByNumber ranks;
+  const auto& first = candidates.front();
+  if (first.contexts[static_cast<std::size_t>(first.members.first())].unnamed_number == 0)
+    return ranks;
   for (const auto& candidate : candidates)
     candidate.members.for_each([&](int number) {
       const auto member = static_cast<std::size_t>(number);

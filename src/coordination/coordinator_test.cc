@@ -124,7 +124,7 @@ TEST(Coordinator, UnnamedCallsWithDifferentNumbersAreRejected) {
   const auto items = take_stream(coordinator);
   ASSERT_EQ(items.size(), 1U);
   EXPECT_THAT(std::get<Reject>(items[0]).text,
-              testing::HasSubstr("number 2 on rank 7, number 3 on rank 4"));
+              testing::HasSubstr("number 2 on rank 7; number 3 on rank 4"));
   announce(0, 4);
   announce(1, 4);
   EXPECT_THAT(take_stream(coordinator),

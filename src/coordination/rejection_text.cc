@@ -202,13 +202,13 @@ std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_
   }
   const auto others = ranks_by_number.size() - places.size();
   return format_text(
-      "{0} `{1}` is not the same call on all ranks: counted over the calls of {0} without a name, "
-      "it "
-      "is {2}{3}. When the program made this call, some ranks had waited for the results of all "
-      "earlier ones, and others had not. Give such calls names, or wait for the same number of "
-      "results on every rank before the next call",
-      operation, shortened(signature.name, kNameShownBytesMax), join_text(places, ", "),
-      others == 0 ? "" : format_text(" … ({} numbers more)", others));
+      "{0} `{1}` is not the same call on all ranks: among the unnamed {0} calls, it is {2}{3}. The "
+      "engine numbers such names from 0 again after the program has waited for the results of all "
+      "of these calls, and the ranks have not done so before the same call. Give these calls "
+      "names, "
+      "or wait for the same number of results on every rank before each of them",
+      operation, shortened(signature.name, kNameShownBytesMax), join_text(places, "; "),
+      others == 0 ? "" : format_text(" … ({} more numbers)", others));
 }
 
 std::string call_error_text(std::vector<Variant> variants) {

@@ -1,5 +1,5 @@
-// Error texts for rejected calls. There are four reasons: ranks have submitted different calls
-// under one name, or under one automatic name; the call is invalid on some ranks; or it cannot run
+// Error texts for rejected calls. There are four reasons: the signatures differ under one name; an
+// automatic name stands for different calls; the call is invalid on some ranks; or it cannot run
 // while some ranks have joined.
 #pragma once
 
@@ -24,8 +24,7 @@ struct Variant {
 // least two variants, all with the same name.
 std::string mismatch_text(std::vector<Variant> variants);
 
-// The ranks that have submitted a call, by the number of this call among the calls of its operation
-// without a name.
+// The ranks that have submitted a call, by SubmissionContext::unnamed_number.
 using RanksByNumber = std::map<std::uint32_t, std::vector<int>>;
 
 // For an automatic name that stands for different calls on different ranks: says which ranks have

@@ -255,17 +255,17 @@ TEST(UnnamedText, ShowsWhichCallEachRankHasSubmittedUnderTheName) {
   auto signature = tensor(Operation::kAllreduce, DType::kBool, {3});
   signature.name = "allreduce.noname.0";
   EXPECT_EQ(unnamed_text(signature, {{101, {2, 0}}, {105, {1}}}),
-            "allreduce `allreduce.noname.0` is not the same call on all ranks: counted over the "
-            "calls of allreduce without a name, it is number 101 on ranks 0, 2, number 105 on rank "
-            "1. When the program made this call, some ranks had waited for the results of all "
-            "earlier ones, and others had not. Give such calls names, or wait for the same number "
-            "of results on every rank before the next call");
+            "allreduce `allreduce.noname.0` is not the same call on all ranks: among the unnamed "
+            "allreduce calls, it is number 101 on ranks 0, 2; number 105 on rank 1. The engine "
+            "numbers such names from 0 again after the program has waited for the results of all "
+            "of these calls, and the ranks have not done so before the same call. Give these calls "
+            "names, or wait for the same number of results on every rank before each of them");
   RanksByNumber many;
   for (std::uint32_t rank = 0; rank < 100'000; ++rank)
     many[rank + 1].push_back(static_cast<int>(rank));
   const auto text = unnamed_text(signature, many);
   EXPECT_LT(text.size(), 1000U);
-  EXPECT_THAT(text, HasSubstr("number 8 on rank 7 … (99992 numbers more). When"));
+  EXPECT_THAT(text, HasSubstr("number 8 on rank 7 … (99992 more numbers). The"));
 }
 
 TEST(JoinedText, NamesTheJoinedRanksTheOperationsThatRunAndWhatToDo) {

@@ -94,9 +94,9 @@ Record& SubmissionTable::make(const Submission& submission) {
   return *slot;
 }
 
-// A name repeats so that the agreement can predict its calls. But it may repeat only when all
-// earlier results were taken: while only some were, it would depend on time which ones, if the
-// program takes the result that comes first.
+// Names repeat, so that the agreement can predict their calls. They repeat only after all earlier
+// results were taken. While some are left, time may decide which ones, because a program may take
+// the result that comes first.
 void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
   UnnamedCalls& unnamed = calls.unnamed_calls[submission.operation];
@@ -105,20 +105,21 @@ void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
       format_text("{}{}{}", row_of(submission.operation).name, kAutomaticInfix, unnamed.next_index);
   ++unnamed.next_index;
   ++unnamed.untaken_results;
-  record.unnamed_number = ++unnamed.count;
+  if (++unnamed.count == 0) ++unnamed.count;  // 0 stands for a call with a name
+  record.unnamed_number = unnamed.count;
 }
 
-// Call it for the newest record.
+// Undoes choose_name(). The record must be the newest one of its group and operation.
 void SubmissionTable::take_back_name(Record& record) {
   if (record.unnamed_number == 0) return;
-  UnnamedCalls& unnamed = unnamed_calls_like(record);
+  UnnamedCalls& unnamed = unnamed_calls_of(record);
   --unnamed.next_index;
   --unnamed.untaken_results;
   --unnamed.count;
   record.unnamed_number = 0;
 }
 
-SubmissionTable::UnnamedCalls& SubmissionTable::unnamed_calls_like(const Record& record) {
+SubmissionTable::UnnamedCalls& SubmissionTable::unnamed_calls_of(const Record& record) {
   return groups_.at(record.submission.group).unnamed_calls.at(record.submission.operation);
 }
 
@@ -178,7 +179,7 @@ Outcome SubmissionTable::take(Handle handle) {
   GroupCalls& calls = groups_.at(record->submission.group);
   --calls.untaken_results;
   if (record->interned != nullptr) InternedSignatures::release(*record->interned);
-  if (record->unnamed_number != 0) --unnamed_calls_like(*record).untaken_results;
+  if (record->unnamed_number != 0) --unnamed_calls_of(*record).untaken_results;
   end_join(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);

@@ -62,8 +62,8 @@ class SubmissionTable {
   // made different numbers of calls before the join.
   Outcome take(Handle handle);
   // Call it if the program will never take this result. Erases the record now or when it finishes.
-  // The name stays in use, as if the program had kept the handle. If the engine chose the name, no
-  // later call gets that name.
+  // The name stays in use, as if the program had kept the handle. If the engine chose the name, the
+  // indices of the operation do not begin at 0 again before all ranks have joined.
   void drop(Handle handle);
   // Erases a removed group, all of whose results were taken. Throws nothing.
   void forget_group(GroupId group);
@@ -77,7 +77,7 @@ class SubmissionTable {
   Record* oldest();
 
  private:
-  // The calls of one operation without a name.
+  // The unnamed calls of one operation.
   struct UnnamedCalls {
     std::uint32_t count = 0;          // how many there were since the last join of all ranks
     std::uint64_t next_index = 0;     // for the next automatic name
@@ -102,7 +102,7 @@ class SubmissionTable {
   InternedSignatures::Entry* acquire_name(GroupCalls& calls, Submission& submission);
   void erase(Record& record);
   void take_back_name(Record& record);
-  UnnamedCalls& unnamed_calls_like(const Record& record);
+  UnnamedCalls& unnamed_calls_of(const Record& record);
   void end_join(const Record& record);
   void release_all_names(GroupId group);
   void retire(Record& record);

@@ -171,23 +171,24 @@ TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
   }
 }
 
-// Of these calls, those without a name of the same operation. None if the call itself has a name.
-std::vector<Handle> unnamed_calls_like(SubmissionTable& table, Handle call,
-                                       const std::vector<Handle>& calls) {
-  std::vector<Handle> like_it;
-  if (table.find(call)->unnamed_number == 0) return like_it;
+// Returns those of `calls` that are unnamed and have the operation of `call`; none if `call` has a
+// name.
+std::vector<Handle> unnamed_calls_of_same_operation(SubmissionTable& table, Handle call,
+                                                    const std::vector<Handle>& calls) {
+  std::vector<Handle> alternatives;
+  if (table.find(call)->unnamed_number == 0) return alternatives;
   for (const Handle handle : calls) {
     const Record& record = *table.find(handle);
     if (record.unnamed_number != 0 &&
         record.submission.operation == table.find(call)->submission.operation)
-      like_it.push_back(handle);
+      alternatives.push_back(handle);
   }
-  return like_it;
+  return alternatives;
 }
 
 // Runs a random program. `timing` decides when each call finishes, when a handle that is never
-// waited for is dropped, and, of several calls of one operation without a name, which result is
-// taken. Returns the names of its submissions, or their errors.
+// waited for is dropped, and, of several unnamed calls of one operation, which result is taken.
+// Returns the names of its submissions, or their errors.
 std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
@@ -210,8 +211,9 @@ std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
     if (takes && !kept.empty()) {
       const auto place = static_cast<std::ptrdiff_t>(random_below(choices, kept.size()));
       Handle chosen = kept[static_cast<std::size_t>(place)];
-      if (const auto like_it = unnamed_calls_like(table, chosen, kept); !like_it.empty()) {
-        chosen = like_it[random_below(times, like_it.size())];
+      if (const auto alternatives = unnamed_calls_of_same_operation(table, chosen, kept);
+          !alternatives.empty()) {
+        chosen = alternatives[random_below(times, alternatives.size())];
         std::iter_swap(std::ranges::find(kept, chosen), kept.begin() + place);
       }
       finish(chosen);

@@ -38,7 +38,7 @@ class NamesWriter {
 
   // Adds a call to all programs. It follows the documented rules of names: a name is in use from
   // the submission of a call until the program has waited for the call, and automatic names begin
-  // again when the program has waited for all calls of the operation without a name.
+  // again when the program has waited for all unnamed calls of the operation.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -92,7 +92,8 @@ class NamesWriter {
     const int pauses_percent = random_.below(15);
     for (Action action : common_actions_) {
       if (!script_.member_of(group_of(action), worker)) continue;
-      if (auto* wait = std::get_if<Wait>(&action)) wait->call = one_like(wait->call, waitable);
+      if (auto* wait = std::get_if<Wait>(&action))
+        wait->call = one_of_same_kind(wait->call, waitable);
       actions.push_back(action);
       if (const auto* submit = std::get_if<Submit>(&action)) {
         pollable.push_back(submit->call);
@@ -121,16 +122,16 @@ class NamesWriter {
 
   // Returns any of the calls that differs from this one only in its automatic name, or this one if
   // the program has given it a name.
-  int one_like(int number, const std::vector<int>& calls) {
+  int one_of_same_kind(int number, const std::vector<int>& calls) {
     const Call& call = script_.call(number);
-    std::vector<int> like_it;
+    std::vector<int> alternatives;
     for (const int other : calls) {
       const Call& its_call = script_.call(other);
       if (call.unnamed && its_call.unnamed && its_call.group == call.group &&
           its_call.common.operation == call.common.operation)
-        like_it.push_back(other);
+        alternatives.push_back(other);
     }
-    return like_it.empty() ? number : random_.pick(like_it);
+    return alternatives.empty() ? number : random_.pick(alternatives);
   }
 
   struct OpenCall {

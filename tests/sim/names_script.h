@@ -1,7 +1,6 @@
-// Names scripts: all programs make the same calls, with and without names, and wait for the same
-// calls in the same order. But each program polls its calls and drops handles at its own times.
-// Where it waits for a call without a name, it chooses one of those in flight of the same
-// operation.
+// Names scripts: all programs make the same calls, with and without names, and wait at the same
+// points. If a program waits for an unnamed call, it takes any of those in flight of the same
+// operation. Each program polls its calls and drops handles at its own times.
 #pragma once
 
 #include "random.h"

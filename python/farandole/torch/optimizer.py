@@ -166,7 +166,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _named: list[tuple[str, torch.Tensor]] | None
     _gradients: Gradients | None = None  # None if this rank always trains alone
     _synchronizing = True
-    _scaler_has_combined = False  # whether a GradScaler has combined the gradients of this step
+    # Whether a GradScaler, or a step() that has failed, has combined the gradients of this step.
+    _has_combined = False
     _check: PeriodicCheck | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -187,7 +188,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if scaler is not None and gradients is not None and self._synchronizing:
             if gradients.needs_reduce():
                 gradients.reduce(has_unscaled(scaler, self))
-                self._scaler_has_combined = True
+                self._has_combined = True
             share_overflow(scaler, self, self._name, self.process_set)
         inherited = getattr(super(), "_step_supports_amp_scaling", False)
         return bool(self.__dict__.get("_step_supports_amp_scaling", inherited))
@@ -337,11 +338,12 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._check_layouts()
             return super().step()
         except BaseException:
-            gradients.on_failed_step()
+            gradients.on_failed_step(are_combined=closure is None)
+            self._has_combined = closure is None
             raise
 
     def _synchronize_for_step(self, gradients: Gradients) -> None:
-        combined, self._scaler_has_combined = self._scaler_has_combined, False
+        combined, self._has_combined = self._has_combined, False
         if gradients.needs_reduce():
             gradients.reduce()
         elif not combined:
@@ -414,7 +416,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Do what the zero_grad() of the wrapped class does. Raise a MisuseError while gradients
         are in flight."""
         self._check_nothing_in_flight("zero_grad()")
-        self._scaler_has_combined = False
+        self._has_combined = False
         if self._gradients is not None:
             self._gradients.restart()
         super().zero_grad(*args, **kwargs)

@@ -64,7 +64,7 @@ class BackwardEnd:
             listener.on_backward_end()
 
 
-# Listeners by their serial numbers, in the order in which they were made.
+# By serial number. Listeners are notified in the order of these numbers, in which they were made.
 Listeners = dict[int, BackwardEnd]
 
 # The listeners of each pass, by the number of the pass. Several threads may run passes at the same
@@ -72,23 +72,25 @@ Listeners = dict[int, BackwardEnd]
 _requests: dict[int, Listeners] = {}
 
 
-class _Rest(threading.local):
-    """The listeners of passes of this thread that were not notified at the end of the pass."""
+class _Postponed(threading.local):
+    """The listeners that this thread notifies at the end of a later pass, because a hook has called
+    backward()."""
 
     def __init__(self) -> None:
         self.listeners: Listeners = {}
 
 
-_rest = _Rest()
+_postponed = _Postponed()
 
 
 def _request(listeners: Listeners) -> None:
     """Notify the listeners at the end of the current pass."""
     number = _current_pass()
-    if number not in _requests:
-        _requests[number] = {}
+    new: Listeners = {}
+    requested = _requests.setdefault(number, new)  # another thread of the pass may do the same
+    if requested is new:
         _queue_callback(functools.partial(_on_pass_end, number))
-    _requests[number].update(listeners)
+    requested.update(listeners)
 
 
 @outside_dynamo
@@ -98,11 +100,11 @@ def _on_pass_end(number: int) -> None:
     if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
         _notify_after(nodes[-1], listeners)
     elif pass_count <= 1:
-        listeners.update(_rest.listeners)
-        _rest.listeners.clear()
+        listeners.update(_postponed.listeners)
+        _postponed.listeners.clear()
         _notify(listeners)
     else:  # a hook has called backward(): notify at the end of a later pass
-        _rest.listeners.update(listeners)
+        _postponed.listeners.update(listeners)
 
 
 def _notify(listeners: Listeners) -> None:

@@ -16,7 +16,7 @@ from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce
-from farandole.reduce_op import ReduceOp, Sum
+from farandole.reduce_op import ReduceOp
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
@@ -313,8 +313,10 @@ class Bucket(_AnyBucket):
         first = gradients[0].parameter
         self._offsets = [offset for _, offset in planned.places]
         raw = next((bucket._raw for bucket in former if bucket._fits(gradients, planned)), None)
-        self._raw: torch.Tensor = _new_memory(first.device, planned.bytes) if raw is None else raw
+        size = _bytes_with_states(gradients, planned)
+        self._raw: torch.Tensor = _new_memory(first.device, size) if raw is None else raw
         self.memory = self._raw[: planned.bytes].view(first.dtype)
+        self._memory_with_states = self._raw[:size].view(first.dtype)
         self._strides: list[tuple[int, ...] | None] = []
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
@@ -332,14 +334,13 @@ class Bucket(_AnyBucket):
         self._was_written = False
         self._sends_whole = True  # False with a compressor of the program
         self._combined_version = -1  # of the first trained gradient, after it was combined
-        # Gradient.frozen_state() of each gradient, as this rank has sent it last, and as all ranks
-        # have agreed on it last.
-        self._states = self._agreed_states = [0] * len(gradients)
-        self._sent = self.memory  # the bucket's memory, or a copy with states at its end
-        # Gradients that have been summed before. Their sum is divided by the number of ranks, or it
-        # would grow in each step.
-        self._summed: list[Gradient] = []
-        self._members = 1
+        # Gradient.frozen_state() of each gradient at the last start, and as all ranks have agreed
+        # on it in the last combination. The latter is None after an error.
+        self._states: list[int] = []
+        self._agreed_states: list[int] | None = [_TRAINED] * len(gradients)
+        self._sent = self.memory  # or _memory_with_states
+        # The values of frozen gradients that were combined before: they stay as they are.
+        self._kept: list[tuple[Gradient, torch.Tensor]] = []
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Return whether these gradients can keep their places in this bucket's memory. For this,
@@ -348,7 +349,7 @@ class Bucket(_AnyBucket):
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]
             and self._strides == [torch_tensors.permuted_strides(g.parameter) for g in gradients]
-            and self._raw.numel() == max(planned.bytes, 1)
+            and self._raw.numel() == max(_bytes_with_states(gradients, planned), 1)
             and self._raw.device == gradients[0].parameter.device
             and _is_shared(self._raw)
         )
@@ -388,33 +389,37 @@ class Bucket(_AnyBucket):
         marks = Marks(dropped, changed)
         self._sends_whole = settings.can_combine_whole_buckets()
         if self._sends_whole:
-            self._prepare_frozen(settings)
+            self._prepare_frozen()
             self.finish = settings.start(self._sent, self.name, waits, marks)
             return
         [gradient] = self.gradients
         self.finish = settings.start(gradient.view, self.name, waits, marks)
         self._versions = [gradient.view._version]
 
-    def _prepare_frozen(self, settings: ReductionSettings) -> None:
-        """If this rank has frozen or unfrozen parameters since the ranks agreed on them, send the
-        states after the gradients. If only some ranks do this, the shapes differ, and all ranks get
-        an error."""
+    def _prepare_frozen(self) -> None:
+        """If the state of a parameter has changed since the ranks last agreed on the states, send
+        the states after the gradients. If only some ranks do this, the shapes differ, and all ranks
+        get an error."""
         self._states = [gradient.frozen_state() for gradient in self.gradients]
         self._sent = self.memory
         if self._states != self._agreed_states:
-            flags = self.memory.new_zeros(len(self._states), len(_STATES))
-            flags[range(len(self._states)), self._states] = 1
-            self._sent = torch.cat([self.memory, flags.view(-1)])
-        if settings.op is Sum:
-            pairs = zip(self.gradients, self._states, strict=True)
-            self._summed = [gradient for gradient, state in pairs if state == _SETTLED]
-            self._members = settings.group.size() if self._summed else 1
+            self._sent = self._memory_with_states
+            rows = self._state_rows()
+            rows.zero_()
+            rows[range(len(rows)), self._states] = 1
+        self._agreed_states = None  # until all ranks have combined the bucket
+        pairs = zip(self.gradients, self._states, strict=True)
+        self._kept = [(g, g.view.clone()) for g, state in pairs if state == _SETTLED]
 
-    def _take_sent(self) -> None:
-        """Check that the states of all ranks are the same. Then take the combined gradients."""
-        count = self.memory.numel()
+    def _state_rows(self) -> torch.Tensor:
+        return self._memory_with_states[self.memory.numel() :].view(-1, len(_STATES))
+
+    def _check_states(self) -> None:
+        """Check that the states of all ranks are the same, if they were sent."""
+        if self._sent is self.memory:
+            return
+        rows = self._state_rows()
         # After any op, a row has one value that is not zero only if the ranks have the same state.
-        rows = self._sent[count:].view(-1, len(_STATES))
         differing = ((rows != 0).sum(1) != 1).nonzero()
         if len(differing) > 0:
             number = int(differing[0])
@@ -426,9 +431,6 @@ class Bucket(_AnyBucket):
                 f"number {number} of {len(rows)} in {self.name}. All ranks must freeze the same "
                 "parameters, and drop the same gradients"
             )
-        self._agreed_states = self._states
-        self.memory.copy_(self._sent[:count])
-        self._sent = self.memory
 
     def wait(self) -> None:
         if self.finish is None or self.combined:
@@ -443,15 +445,15 @@ class Bucket(_AnyBucket):
             self.combined = True
             raise
         self.combined = True  # not after a KeyboardInterrupt, so that the next wait() waits again
-        if self._sent is not self.memory:
-            self._take_sent()
-        for gradient in self._summed:
-            gradient.view.div_(self._members)
+        self._check_states()
+        for gradient, value in self._kept:
+            gradient.view.copy_(value)
+        self._agreed_states = self._states
         if was_written:
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
         for gradient in self._sparse:
-            if gradient.must_be_sent():  # else a frozen parameter has no new gradient
+            if gradient.must_be_sent():  # others keep the sparse gradient that they have
                 gradient.set_sparse_result()
         for gradient in self.gradients:
             gradient.settled = True
@@ -545,6 +547,11 @@ class SparseBucket(_AnyBucket):
         return self.gradients[0].state()
 
 
+def _bytes_with_states(gradients: Sequence[Gradient], planned: PlannedBucket) -> int:
+    element_size = gradients[0].parameter.element_size()
+    return planned.bytes + len(gradients) * len(_STATES) * element_size
+
+
 def _text_of(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
 
@@ -573,7 +580,7 @@ def changed_error(name: str) -> CallError:
 
 def _explained(error: CallError) -> CallError:
     """Return the error of a call on a bucket. If the shapes differ, replace the advice: all ranks
-    have the same buckets, so the difference is in the marks."""
+    have the same buckets, so they differ in their marks, or in whether they send states."""
     text, _, _ = str(error).rpartition("\n")
     if "the shape differs" not in text:
         return error
@@ -582,10 +589,11 @@ def _explained(error: CallError) -> CallError:
         "that were combined last time. It begins with 1, 1 on a rank that has changed gradients "
         "between backward() and step() before they were combined, and with 1, 1, 1 on a rank that "
         "has done both. (The shape of sparse gradients begins with the number of rows, and these "
-        "1s come after it.) The shape is longer on a rank that has frozen or unfrozen parameters. "
-        "All ranks must make or skip the same steps, and freeze the same parameters. To clip or "
-        "scale gradients that some rank has not computed, call optimizer.synchronize() first, and "
-        "step() within `with optimizer.skip_synchronize():`"
+        "1s come after it.) The shape is longer on a rank that has frozen or unfrozen parameters, "
+        "or has dropped gradients of frozen ones. All ranks must make or skip the same steps, "
+        "freeze the same parameters, and drop the same gradients. To clip or scale gradients that "
+        "some rank has not computed, call optimizer.synchronize() first, and step() within `with "
+        "optimizer.skip_synchronize():`"
     )
 
 

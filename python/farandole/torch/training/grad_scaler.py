@@ -11,6 +11,7 @@ nothing.
 from __future__ import annotations
 
 import struct
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -18,11 +19,14 @@ import torch
 from torch.amp.grad_scaler import GradScaler, OptState
 
 from farandole.comparison import allreduce_max
-from farandole.errors import CallError
 from farandole.group import Group, OptimizerName
 
 _FLOAT, _BITS = struct.Struct("d"), struct.Struct("q")
 _STEP = GradScaler.step.__code__
+
+# The scalers whose scales differed between the ranks, with the states of the optimizers in this
+# step: update() replaces that object.
+_differed: weakref.WeakKeyDictionary[GradScaler, object] = weakref.WeakKeyDictionary()
 
 
 def scaler_in_step(frame: FrameType) -> GradScaler | None:
@@ -41,8 +45,11 @@ def share_overflow(
     """If a rank has called unscale_() and found an overflow, record an overflow on all ranks. The
     others may not have found it if the gradients were combined after unscale_(). All ranks call
     this function, because some ranks may call unscale_() and others not, for example to log the
-    norm. If the scales of the ranks differ, raise an error on all of them, because the gradients
-    were combined with different scales."""
+    norm.
+
+    If the scales of the ranks differ, as after join() or with a new worker, gradients with
+    different scales were combined. Then record an overflow on all ranks, so that they skip this
+    step, and give all ranks the smallest scale."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
     unscaled = has_unscaled(scaler, optimizer)
     overflow = unscaled and any(
@@ -50,19 +57,20 @@ def share_overflow(
     )
     scale = scaler._scale
     assert scale is not None
-    # The bits of positive floats, as whole numbers, have the order of the floats. The largest
-    # complement belongs to the smallest number.
     bits = _BITS.unpack(_FLOAT.pack(scale.item()))[0]
     overflow_anywhere, largest, complement = allreduce_max(
         [overflow, bits, ~bits], f"{name}.overflow", group
     )
+    # As whole numbers, the bits of positive floats have the same order as the floats, so the
+    # largest complement belongs to the smallest scale.
     if largest != ~complement:
-        low, high = (_FLOAT.unpack(_BITS.pack(number))[0] for number in (~complement, largest))
-        raise CallError(
-            f"the GradScalers of the ranks have different scales, from {low:g} to {high:g}, so "
-            "the gradients cannot be combined: all ranks must load the same state of the scaler "
-            "and call scaler.update() in the same way"
-        )
+        _differed[scaler] = scaler._per_optimizer_states
+        scale.fill_(_FLOAT.unpack(_BITS.pack(~complement))[0])
+        assert scaler._growth_tracker is not None
+        scaler._growth_tracker.zero_()
+    # The gradients of other optimizers in this step were scaled before, too.
+    if _differed.get(scaler) is scaler._per_optimizer_states:
+        overflow_anywhere = 1
     if overflow_anywhere and not unscaled:
         scaler.unscale_(optimizer)
     elif not unscaled:

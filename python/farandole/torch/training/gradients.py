@@ -91,11 +91,12 @@ class Gradients:
         self._former_buckets: list[Bucket] = []
         self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all_gradients: list[Gradient] = []
-        self._checked_count = -1  # of the optimizer's parameters, when all of them were known
+        self._known: set[int] = set()  # the ids of the parameters of all gradients
         self._unplaced: list[Gradient] = []
         self._completed: list[Gradient] = []  # of _unplaced, in the order of their completion
         self._complete_count = 0  # complete gradients in this step
         self._has_passes = False  # whether a pass has been counted in this step
+        self._pass_ended = False  # whether the last of these passes has ended without an error
         self._has_extra_pass = False  # whether a pass too many has added to combined gradients
         self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
@@ -112,13 +113,14 @@ class Gradients:
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Combine the gradients of these parameters, too. torch only warns if one occurs twice."""
+        """Combine the gradients of these parameters, too. Add a parameter only once, even if it
+        occurs twice: torch only warns about this."""
         for parameter in parameters:
             check(parameter)
         if self.is_member():
             self._own(parameters)
-        known = self._known_ids()
-        new = {id(p): p for p in parameters if id(p) not in known}
+        new = {id(p): p for p in parameters if id(p) not in self._known}
+        self._known.update(new)
         added = [
             Gradient(p, self._passes, self._names.get(number, "")) for number, p in new.items()
         ]
@@ -127,17 +129,11 @@ class Gradients:
         for gradient in added:
             self._add_hook(gradient)
 
-    def _known_ids(self) -> set[int]:
-        return {id(gradient.parameter) for gradient in self._all_gradients}
-
     @outside_dynamo
     def check_all_known(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Check that the optimizer has no gradient of a parameter that was not added here: the
         ranks do not combine it."""
-        count = sum(len(group["params"]) for group in groups)
-        if count == self._checked_count:
-            return
-        known = self._known_ids()
+        known = self._known
         unknown = [p for group in groups for p in group["params"] if id(p) not in known]
         used = [p for p in unknown if p.requires_grad and p.grad is not None]
         if used:
@@ -147,7 +143,6 @@ class Gradients:
                 "has put into param_groups itself, so their gradients are not combined: add them "
                 "by optimizer.add_param_group(), or make a new DistributedOptimizer"
             )
-        self._checked_count = -1 if unknown else count
 
     def is_member(self) -> bool:
         """Return whether this rank combines the gradients. A rank outside of the group does not."""
@@ -208,7 +203,7 @@ class Gradients:
             gradient.save_version()
         if not self._counts_passes:
             return
-        self._has_passes = True
+        self._has_passes, self._pass_ended = True, False
         self._backward_end.request_callback()
         gradient.passes_left -= 1
         if gradient.passes_left > 0:
@@ -284,6 +279,7 @@ class Gradients:
             self._dropped = True  # other ranks may have no error, and make the step
             self._reset()
             raise errors.pop_first()
+        self._pass_ended = True
         if self._needs_step():
             for bucket in self._buckets:
                 bucket.save_state()
@@ -384,10 +380,11 @@ class Gradients:
         """Record that the program makes the step for the combined gradients."""
         self.reduced = self._dropped = False
 
-    def on_failed_step(self) -> None:
+    def on_failed_step(self, are_combined: bool) -> None:
         """Record that the step has failed on this rank. Other ranks may have made it, so this rank
-        sets the mark for dropped gradients in its next combination."""
-        self.reduced, self._dropped = False, True
+        sets the mark for dropped gradients in its next combination. If the gradients are combined,
+        the program may repeat the step with them."""
+        self.reduced, self._dropped = are_combined, True
 
     def _forget_former_places(self) -> None:
         """In a new period, forget all places, because another rank may have none. Gradients that
@@ -554,10 +551,9 @@ class Gradients:
 
     @outside_dynamo
     def forget_passes(self, passes: int | None = None) -> None:
-        """Forget the passes that were counted, unless all their gradients are combined: step() must
-        not combine those a second time. `passes` is a new number of passes per step."""
-        are_combined = self.reduced or (self._complete_count > 0 and not self.in_flight())
-        if not are_combined:
+        """Forget the passes that were counted, unless backward() has combined their gradients:
+        step() must not combine those a second time. `passes` is a new number of passes per step."""
+        if not self.reduced and not (self._complete_count > 0 and self._pass_ended):
             self.restart(passes)
             return
         self._passes = passes or self._passes
@@ -580,7 +576,7 @@ class Gradients:
     def _reset(self) -> None:
         self._complete_count = 0
         self._has_agreed = self._has_extra_pass = False
-        self._has_passes = False
+        self._has_passes = self._pass_ended = False
         self._completed.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
