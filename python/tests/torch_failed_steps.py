@@ -168,17 +168,14 @@ class FailedStepChecks(OptimizerFixture):
         model, reference = network(), network()
         optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
 
-        def step_now(_: torch.Tensor) -> None:
-            optimizer.step()
-            optimizer.zero_grad()
-
         last = [*model[0].parameters()]
         seen: list[torch.Tensor] = []
 
         def count(parameter: torch.Tensor) -> None:
             seen.append(parameter)
             if len(seen) % len(last) == 0:
-                step_now(parameter)
+                optimizer.step()
+                optimizer.zero_grad()
 
         for parameter in last:
             parameter.register_post_accumulate_grad_hook(count)

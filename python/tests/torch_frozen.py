@@ -33,6 +33,14 @@ def drop_trained(model: nn.Module) -> None:
 
 
 class FrozenChecks(OptimizerFixture):
+    def trained_network(self) -> tuple[Any, Any]:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        self.train(model, optimizer, range(2))
+        return model, optimizer
+
     def compare_frozen(
         self, layers: Iterable[int], prepare: Callable[..., None], options: dict[str, Any]
     ) -> None:
@@ -123,11 +131,7 @@ class FrozenChecks(OptimizerFixture):
     def check_a_frozen_gradient_that_one_rank_drops(self) -> None:
         if self.size == 1:
             return
-        model = network()
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
-        )
-        self.train(model, optimizer, range(2))
+        model, optimizer = self.trained_network()
         model[0].bias.requires_grad_(False)
         model[2].bias.requires_grad_(False)
         if self.rank == 0:
@@ -146,11 +150,7 @@ class FrozenChecks(OptimizerFixture):
         """Two ranks freeze different parameters: none, one or two of six."""
         if self.size == 1:
             return
-        model = network()
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
-        )
-        self.train(model, optimizer, range(2))
+        model, optimizer = self.trained_network()
         parameters = list(model.parameters())
         choices = [c for count in range(3) for c in itertools.combinations(parameters, count)]
         for own, other in itertools.islice(itertools.combinations(choices, 2), 0, None, 3):

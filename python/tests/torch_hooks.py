@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,14 @@ from torch_distributed import (
 import farandole.torch as hvd
 
 Future = torch.futures.Future[torch.Tensor]
+Hook = Callable[[object, dist.GradBucket], Future]
+
+
+def expect_same_training(hook: Hook) -> None:
+    """Check that a training with this hook has the result of one with torch's allreduce hook."""
+    found = train_parallel(network(), hook)
+    wanted = train_parallel(network(), default_hooks.allreduce_hook)
+    assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
 
 
 class HookChecks:
@@ -44,9 +53,7 @@ class HookChecks:
 
             return work.get_future().then(sum_again)
 
-        found = train_parallel(network(), sum_twice)
-        wanted = train_parallel(network(), default_hooks.allreduce_hook)
-        assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
+        expect_same_training(sum_twice)
         dist.destroy_process_group()
 
     def check_power_sgd(self) -> None:
@@ -72,9 +79,7 @@ class HookChecks:
             future.wait()
             return future.then(lambda future: future.value()[0] / size())
 
-        found = train_parallel(network(), waiting)
-        wanted = train_parallel(network(), default_hooks.allreduce_hook)
-        assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
+        expect_same_training(waiting)
         dist.destroy_process_group()
 
     def check_an_optimizer_that_steps_within_backward(self) -> None:

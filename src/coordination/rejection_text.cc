@@ -205,8 +205,7 @@ std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_
       "{0} `{1}` is not the same call on all ranks: among the unnamed {0} calls, it is {2}{3}. The "
       "engine numbers such names from 0 again after the program has waited for the results of all "
       "of these calls, and the ranks have not done so before the same call. Give these calls "
-      "names, "
-      "or wait for the same number of results on every rank before each of them",
+      "names, or wait for the same number of results on every rank before each of them",
       operation, shortened(signature.name, kNameShownBytesMax), join_text(places, "; "),
       others == 0 ? "" : format_text(" … ({} more numbers)", others));
 }
