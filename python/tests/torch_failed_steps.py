@@ -127,6 +127,23 @@ class FailedStepChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
+    def check_a_failed_step_of_own_gradients(self) -> None:
+        """The failed step would have used the gradients of this rank alone. The repeated step
+        combines them."""
+        model, reference = network(), network()
+        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+        for step in range(3):
+            optimizer.zero_grad()
+            with optimizer.no_sync():
+                square_loss(model, self.rank, step).backward()
+            fail_once(optimizer)
+            with optimizer.skip_synchronize():
+                ignore_key_error(optimizer.step)
+            optimizer.step()
+        self.train_reference(reference, plain, range(3))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
     def check_an_adasum_step_that_fails_leaves_the_parameters(self) -> None:
         model = network()
         optimizer = sgd(model, op=hvd.Adasum)

@@ -323,6 +323,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         if gradients is None:
             return super().step() if closure is None else super().step(closure)
         gradients.check_all_known(self.param_groups)
+        are_combined = closure is None
         if closure is not None:
             closure = self._with_combined_gradients(closure, gradients)
             if isinstance(self, torch.optim.LBFGS):
@@ -330,7 +331,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         elif self._synchronizing:
             self._synchronize_for_step(gradients)
         else:
-            self._skip_reduce(gradients)
+            are_combined = self._skip_reduce(gradients)
         try:
             if closure is not None:
                 return super().step(closure)
@@ -338,8 +339,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._check_layouts()
             return super().step()
         except BaseException:
-            gradients.on_failed_step(are_combined=closure is None)
-            self._has_combined = closure is None
+            gradients.on_failed_step(are_combined)
+            self._has_combined = are_combined
             raise
 
     def _synchronize_for_step(self, gradients: Gradients) -> None:
@@ -378,9 +379,12 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             for p, parameter in enumerate(group["params"])
         }
 
-    def _skip_reduce(self, gradients: Gradients) -> None:
-        if not gradients.skip_reduce():
+    def _skip_reduce(self, gradients: Gradients) -> bool:
+        """Prepare a step without synchronize(). Return whether the gradients are combined."""
+        are_combined = gradients.skip_reduce()
+        if not are_combined:
             self._check = None  # the ranks may now have different parameters on purpose
+        return are_combined
 
     def _with_combined_gradients(
         self, closure: Callable[[], Any], gradients: Gradients
