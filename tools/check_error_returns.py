@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Check that tests reach every statement that makes an error in the rooms listed below.
 
-The check reads the counts of the preset `asan` (`./dev test asan`). An error that no test reaches
-must be listed in tests/unreached_errors.txt with the reason. The check also fails if a listed error
-is reached, or no longer exists. If only some runs reach an error, its reason begins with
-"sometimes: ".
+The check reads the counts of the preset `coverage` (`./dev test coverage`). An error that no test
+reaches must be listed in tests/unreached_errors.txt with the reason. The check also fails if a
+listed error is reached, or no longer exists. If only some runs reach an error, its reason begins
+with "sometimes: ".
 """
 
 from __future__ import annotations
@@ -113,4 +113,4 @@ def check(root: Path, counts: RegionCounts) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if check(ROOT, read_region_counts(ROOT, ROOT / "build/asan")) else 0)
+    sys.exit(1 if check(ROOT, read_region_counts(ROOT, ROOT / "build/coverage")) else 0)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Run the unit tests and the simulator in the preset `asan`, and print the coverage of our lines.
+"""Run the unit tests and the simulator in the preset `coverage`, and print which lines they reach.
 
-The address and undefined-behaviour sanitizers watch the run. The script fails if a test fails, if
-the tests reach fewer lines of src than the floor, or if check_error_returns.py finds an error that
-no test reaches.
+The script fails if a test fails, if the tests reach fewer lines of src than the floor, or if
+check_error_returns.py finds an error that no test reaches.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import check_error_returns
 from region_counts import RegionCounts, profile_folder, profile_variables, read_region_counts
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/asan"
+BUILD = ROOT / "build/coverage"
 FLOOR_PERCENT = 90
 
 
@@ -53,7 +52,7 @@ def run_tests() -> bool:
 
 
 def main() -> None:
-    subprocess.run((ROOT / "dev", "build", "asan"), check=True)
+    subprocess.run((ROOT / "dev", "build", "coverage"), check=True)
     passed = run_tests()
     counts = read_region_counts(ROOT, BUILD)
     rows, percentage = table(counts)

@@ -1,4 +1,4 @@
-"""Read clang's counts of a build with the preset `asan`: how often each region of our code ran.
+"""Read clang's counts of a build with the preset `coverage`: how often each region of our code ran.
 
 While a test program runs, it counts in a file that it maps into its memory. So the counts also
 exist if the program is killed or ends by _exit. All processes of one program share one file.
@@ -87,7 +87,7 @@ def profile_variables(build: Path) -> dict[str, str]:
 def read_region_counts(root: Path, build: Path) -> RegionCounts:
     profiles = sorted(profile_folder(build).glob("*.profraw"))
     if not profiles:
-        raise SystemExit(f"no counts in {profile_folder(build)}: run `./dev test asan` first")
+        raise SystemExit(f"no counts in {profile_folder(build)}: run `./dev test coverage` first")
     merged = profile_folder(build) / "all.profdata"
     subprocess.run(("llvm-profdata-19", "merge", "-o", merged, *profiles), check=True)
     objects = [f"-object={program}" for program in programs_of(build)]

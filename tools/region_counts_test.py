@@ -24,7 +24,7 @@ def document(*files: str) -> dict[str, Any]:
 
 
 def test_a_count_holds_up_to_the_next_place(tmp_path: Path) -> None:
-    build = tmp_path / "build/asan"
+    build = tmp_path / "build/coverage"
     found = counts_of_document(document("../../src/base/a.h"), tmp_path, build)
     starts = [(3, 1, 5), (4, 7, 0), (4, 20, 5), (6, 2, 0)]
     assert found == {"src/base/a.h": FileCounts(lines=4, covered_lines=3, starts=starts)}

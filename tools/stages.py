@@ -6,28 +6,52 @@ errors of compilers and the last lines of failed stages are printed again below 
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+Stages = dict[str, Callable[[], object]]  # what to run, by name
+
+# Then `./dev ci` begins no further stage. On a slow machine, a stage may take 20 minutes.
+CI_LIMIT_S = 65 * 60
 REPEATED_LINES, REPEATED_ERRORS, REPEATED_COLUMNS = 60, 10, 300
 OUTPUT_WAIT_S = 5
 
 
-def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
+def chosen(names: Sequence[str], stages: Stages, groups: dict[str, Stages]) -> Stages:
+    """Return the stages that `names` lists. A name may also be that of a group of stages."""
+    if unknown := set(names) - set(stages) - set(groups):
+        known = " ".join([*groups, *stages])
+        raise SystemExit(f"no test label {unknown.pop()!r}; there are: {known}")
+    result: Stages = {}
+    for name in names:
+        result |= groups.get(name) or {name: stages[name]}
+    return result
+
+
+def run_stages(stages: Stages, logs: Path, limit_s: float = math.inf) -> int:
     """Run all stages even if one fails, and print a table: outcomes, wall times, and how many cores
     the processes of a stage used on average. Processes that nobody waited for are not counted.
 
+    After `limit_s` seconds, no further stage begins. The table and its last line name the stages
+    that did not run.
+
     Return how many failed. The output of each stage goes to a file with its name in `logs`.
     """
-    rows, failed = [], []
+    rows, failed, left_out = [], [], []
+    first_start = time.monotonic()
     for name, stage in stages.items():
-        print(f"[dev] === {name}", flush=True)
         start, used = time.monotonic(), core_seconds()
+        if start - first_start >= limit_s:
+            left_out.append(name)
+            rows.append(f"  {name:<11} not run")
+            continue
+        print(f"[dev] === {name}", flush=True)
         passed = run_one(stage, logs / f"{name}.log")
         if not passed:
             failed.append(name)
@@ -38,7 +62,10 @@ def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
     for name in failed:
         errors, end = what_to_repeat(logs / f"{name}.log")
         print(f"\n[dev] === {name} FAILED", *errors, "it ended with", *end, "", sep="\n")
-    print(f"{len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
+    summary = f"{len(rows) - len(failed) - len(left_out)} passed, {len(failed)} failed"
+    if left_out:
+        summary += f", not run after {limit_s / 60:.0f} minutes: ./dev test {' '.join(left_out)}"
+    print(summary, flush=True)
     return len(failed)
 
 

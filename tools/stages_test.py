@@ -6,10 +6,27 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+from stages import Stages, chosen
+
 HERE = Path(__file__).resolve().parent
 
 
-def run(stages: str, logs: Path) -> subprocess.CompletedProcess[str]:
+def nothing() -> None:
+    pass
+
+
+def test_a_name_may_be_that_of_a_group() -> None:
+    stages: Stages = dict.fromkeys(("unit", "tsan", "model"), nothing)
+    record = {name: stages[name] for name in ("tsan", "model")}
+    assert list(chosen(["model", "unit"], stages, {"record": record})) == ["model", "unit"]
+    assert list(chosen(["unit", "record"], stages, {"record": record})) == ["unit", "tsan", "model"]
+    with pytest.raises(SystemExit, match="'tsam'; there are: record unit tsan model"):
+        chosen(["unit", "tsam"], stages, {"record": record})
+
+
+def run(stages: str, logs: Path, limit_s: float = 600) -> subprocess.CompletedProcess[str]:
     """Run stages in a process of their own, because they redirect the descriptors of their
     process."""
     program = textwrap.dedent(
@@ -22,10 +39,10 @@ def run(stages: str, logs: Path) -> subprocess.CompletedProcess[str]:
         def fail(text):
             shell(text)()
             raise SystemExit("it failed")
-        sys.exit(run_stages({STAGES}, Path(sys.argv[1])))
+        sys.exit(run_stages({STAGES}, Path(sys.argv[1]), float(sys.argv[2])))
         """
     )
-    command = [sys.executable, "-c", program.replace("STAGES", stages), str(logs)]
+    command = [sys.executable, "-c", program.replace("STAGES", stages), str(logs), str(limit_s)]
     return subprocess.run(
         command, check=False, capture_output=True, text=True, errors="replace", cwd=HERE
     )
@@ -48,6 +65,16 @@ def test_the_end_of_a_failed_stage_is_repeated_below_the_table(tmp_path: Path) -
     assert "\n941\n" not in end and "\n942\n" in end
     assert "fine" not in end
     assert done.returncode == 1
+
+
+def test_no_stage_begins_after_the_limit(tmp_path: Path) -> None:
+    stages = "'slow': shell('sleep 0.2'), 'fuzz': shell('echo no'), 'tsan': shell('echo no')"
+    done = run(stages, tmp_path, limit_s=0.1)
+    assert "\n  fuzz        not run\n  tsan        not run\n" in done.stdout
+    end = "1 passed, 0 failed, not run after 0 minutes: ./dev test fuzz tsan\n"
+    assert done.stdout.endswith(end)
+    assert "no\n" not in done.stdout
+    assert done.returncode == 0
 
 
 def test_errors_of_compilers_are_repeated_if_they_are_far_from_the_end(tmp_path: Path) -> None:
