@@ -55,6 +55,7 @@ def op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
         return Average if average is None or average else Sum  # 0 counts as False, as in Horovod
     if average is not None:
         raise CallError(
-            f"give either op or the older average, not both; got {op!r} and average={average!r}"
+            f"give either op, or average (the older argument), not both; got {op!r} and "
+            f"average={average!r}"
         )
     return op

@@ -20,7 +20,8 @@ from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checke
 
 
 class SparseRows(NamedTuple):
-    """The elements of all ranks. If an index occurs several times, the values must be added up."""
+    """The sparse elements that all ranks contributed. If an index occurs several times, the values
+    must be added up."""
 
     sizes: list[int]  # of the dimensions that the indices refer to
     indices: Array  # one row for each element

@@ -330,7 +330,8 @@ class ErrorTexts:
             )
         yield (
             lambda: hvd.allreduce(tensor, True, op=hvd.Sum),
-            "give either op or the older average, not both; got <ReduceOp.Sum: 1> and average=True",
+            "give either op, or average (the older argument), not both; got <ReduceOp.Sum: 1> and "
+            "average=True",
         )
         yield (
             lambda: hvd.allreduce(tensor, prescale_factor="two"),

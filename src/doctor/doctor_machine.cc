@@ -155,8 +155,8 @@ Finding huge_pages() {
   if (works) return {Health::kWorks, found, ""};
   return {
       Health::kLimited, found,
-      "large tensors take longer; Linux 6.1 or newer is needed, and a shmem_enabled that is not "
-      "`deny`"};
+      "calls with large tensors take longer; use Linux 6.1 or newer, and set shmem_enabled to a "
+      "value other than `deny`"};
 }
 
 Finding freed_memory() {
@@ -167,7 +167,7 @@ Finding freed_memory() {
             ""};
   if (kept_memory_variable(static_cast<std::size_t>(bytes), {}))
     return {Health::kWorks, "as GLIBC_TUNABLES or MALLOC_… in the environment say", ""};
-  return {Health::kLimited, "workers return large tensors to the system at once",
+  return {Health::kLimited, "workers give the memory of a large tensor back to the system at once",
           "training steps with large tensors take longer; glibc 2.35 or newer is needed"};
 }
 

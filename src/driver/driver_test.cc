@@ -66,7 +66,7 @@ class DriverTest : public ::testing::Test {
     plan_.order.program = {"sh", "-c", script};
     driver_ = ::fork();
     if (driver_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the test hangs and is killed
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // ends the driver if the test hangs and is killed
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
       const Descriptor file(::open(file_of(stream).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
       ::dup2(file.get(), stream);

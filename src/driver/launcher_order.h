@@ -1,6 +1,7 @@
 // LauncherOrder: what the driver tells the process that it starts on a host. It travels over the
-// standard input of that process, after the job's secret (32 bytes). Then comes one byte for each
-// signal that the process has to pass on. The end of the input means that the driver is gone.
+// standard input of that process, after the job's secret (32 bytes). After the order, the driver
+// sends one byte for each signal that the process must pass on. The end of the input means that the
+// driver is gone.
 //
 // The process first writes an empty line and greeting() to its standard output, and the same to its
 // standard error. Node 0 then writes the lines `listens ADDRESS…` and, when all nodes have joined,

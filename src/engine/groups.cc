@@ -19,7 +19,8 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// How long a rank waits at most for the key of a new group. Another rank has already set the key.
+// The longest time that a rank waits for the key of a new group. Another rank has set the key
+// before, so the wait is usually short.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 constexpr const char* kUnknownMessage = "sent an unknown message (a bug in Farandole)";

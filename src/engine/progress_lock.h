@@ -90,8 +90,8 @@ class ProgressLock {
   // Call it at the end of that wait. Then the thread "progress" sleeps for a short time, the nap,
   // before it takes the lock. If callers begin to wait meanwhile, they make progress themselves.
   void begin_nap();
-  // Call it after each nap. Returns true if calls have arrived meanwhile; then the thread must nap
-  // again.
+  // Call it after each nap. Returns true if callers have used the lock during the nap, and there is
+  // still work. Then callers may still make progress themselves, so the thread must nap again.
   bool continue_nap(bool has_work);
   // Call it after the last nap. Returns true if the thread holds the lock now.
   bool end_nap(bool has_work);

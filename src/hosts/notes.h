@@ -2,10 +2,10 @@
 // every member knows that all members on all hosts have entered the step, and has read a note from
 // each host. Only then may the step write user memory or move data between hosts.
 //
-// All members enter on the board of their host. When all of them have entered the same step, local
-// member 0 sends the note of our host to the other hosts. When it has the entries of all hosts and
-// all are for the same step, it copies all notes into its staging memory and publishes phase 1, for
-// which the other local members wait.
+// Each member enters the step on the flag board of its host. When all of them have entered the same
+// step, local member 0 sends the note of our host to the other hosts. When it has the entries of
+// all hosts and all are for the same step, it copies all notes into its staging memory and
+// publishes phase 1, for which the other local members wait.
 //
 // A note begins with a header; the operation chooses its payload: counts, or the data itself if it
 // is small. Local member 0 makes the note from the data that the other members showed before they

@@ -68,7 +68,7 @@ class TimelineCollection {
   Status open_own_file(const TraceHead& job, std::string& first_event);
   void ask(const std::string& job, const std::string& first_event);
   void keep(const TimelinePiece& piece);
-  // Returns why the text cannot be added; empty if it was.
+  // Returns the reason if the text cannot be added, and an empty string otherwise.
   std::string append(Source& source, const std::string& text);
   void finish(std::uint32_t node, const std::string& why);
   void end_if_complete();

@@ -78,8 +78,8 @@ class NodeLink {
   virtual bool is_connected(int node) const = 0;
   // Whether the connection to node 0 has ended before node 0 said that the job was over.
   virtual bool has_lost_node_0() const = 0;
-  // Empty while a node is running. Then: whether the job has succeeded on all nodes. The other
-  // nodes learn it by node 0's message Over.
+  // Empty while any node is running. Afterwards, says whether the job has succeeded on all nodes.
+  // The other nodes learn this from node 0's message Over.
   virtual std::optional<bool> outcome() const = 0;
   // The exit code of the job, as node 0 has told this other node; empty before, and on node 0.
   virtual std::optional<int> job_exit_code() const = 0;

@@ -44,7 +44,8 @@ struct NodeOptions {
   // user, and the port is 0; `listens_at` and `addresses` say where node 0 listens.
   Endpoint endpoint;
   std::optional<ListenChoice> listens_at{};  // node 0 of such a job
-  // Another node of such a job: the addresses of node 0. A replacement listens there again.
+  // On the other nodes of such a job: the addresses of node 0. A launcher that replaces that of
+  // node 0 listens at the same addresses.
   std::vector<SocketAddress> addresses{};
   std::optional<Replacement> replaces{};  // node 0: the job has begun
   int nodes = 1;

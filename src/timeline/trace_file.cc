@@ -129,7 +129,8 @@ Status TraceFile::begin_or_continue(const TraceHead& head) {
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
   const bool is_ours = found && found->job == head.job;
   if (!is_ours && !alone)
-    return Status::fix_call(cannot_write(path_, "another job writes there; give each job a file"));
+    return Status::fix_call(
+        cannot_write(path_, "another job writes there; give each job its own file"));
   head_ = is_ours ? *found : head;
   if (!is_ours) {
     if (const int error = truncate(file_, 0); error != 0) return error_status(error);

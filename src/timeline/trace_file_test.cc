@@ -94,8 +94,9 @@ TEST_F(TraceFileTest, OtherContentsAreReplaced) {
 TEST_F(TraceFileTest, AFileThatAnotherJobWritesIsNotReplaced) {
   TraceFile file = must_open();
   const auto other = TraceFile::open(path(), head_of("two"));
-  EXPECT_EQ(other.status(), Status::fix_call("the timeline cannot be written to `" + path() +
-                                             "`: another job writes there; give each job a file"));
+  EXPECT_EQ(other.status(),
+            Status::fix_call("the timeline cannot be written to `" + path() +
+                             "`: another job writes there; give each job its own file"));
   EXPECT_TRUE(file.append(kLine).ok());
   file.close();
   EXPECT_EQ(text_of(path()), with_lines(1));

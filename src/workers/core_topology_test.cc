@@ -101,12 +101,11 @@ TEST(CoreTopology, WithoutNodesTheSocketsAreThoseOfTheProcessor) {
   EXPECT_THAT(sockets_of(machine.cores("0-1")), ElementsAre(0, 1));
 }
 
-// Some virtual machines have -1 as the number of the socket.
 TEST(CoreTopology, WithoutFilesEachHardwareThreadIsACore) {
   EXPECT_THAT(threads_of(MadeUpMachine().cores("2-4")), ElementsAre("2", "3", "4"));
   EXPECT_THAT(sockets_of(MadeUpMachine().cores("2-4")), ElementsAre(0, 0, 0));
   MadeUpMachine machine;
-  machine.add_core("-1", "0-1");
+  machine.add_core("-1", "0-1");  // the socket number on some virtual machines
   EXPECT_THAT(threads_of(machine.cores("0-1")), ElementsAre("0-1"));
   EXPECT_EQ(count_sockets({}), 0);
 }

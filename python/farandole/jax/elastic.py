@@ -63,7 +63,7 @@ class JaxState(State):
     of its own.
 
     After the job has been formed again, JAX traces all programs again, because they may contain the
-    number of ranks. In an elastic job, it compiles only those that have changed.
+    number of ranks. It then compiles only the programs that have changed.
 
     Args:
         values: The values by name. They may be assigned again later.

@@ -579,8 +579,9 @@ def changed_error(name: str) -> CallError:
 
 
 def _explained(error: CallError) -> CallError:
-    """Return the error of a call on a bucket. If the shapes differ, replace the advice: all ranks
-    have the same buckets, so they differ in their marks, or in whether they send states."""
+    """Return the error of a call on a bucket. If the shapes differ, replace its advice: all ranks
+    have the same buckets, so they have skipped different steps, changed gradients, or frozen
+    different parameters."""
     text, _, _ = str(error).rpartition("\n")
     if "the shape differs" not in text:
         return error
