@@ -37,7 +37,7 @@ bool has_unacknowledged(const Connection& connection) {
 constexpr std::chrono::milliseconds kInterruptPause(100);
 // How long frames may wait for a rank that does not drive, because its program computes. This must
 // be much shorter than TcpOptions::silence_max. Most programs make their next call earlier.
-constexpr std::chrono::seconds kUnreadTime(1);
+constexpr std::chrono::seconds kUnreadTimeMax(1);
 // How long stop() sleeps at most between two rounds.
 constexpr std::chrono::milliseconds kStopPause(20);
 
@@ -76,8 +76,8 @@ void Channels::report_traffic() {
 }
 
 // After an event, its socket is watched again only when arm() has been called. If that has not
-// happened after kUnreadTime, nobody drives. This thread must not allocate memory, because it could
-// not report a failure.
+// happened after kUnreadTimeMax, nobody drives. This thread must not allocate memory, because it
+// could not report a failure.
 void Channels::run() {
   begin_own_thread("farandole-net");
   std::optional<TimePoint> next_report;
@@ -86,11 +86,11 @@ void Channels::run() {
     if (armed_ != armed_before) next_report.reset();
     if (next_report && time_now() >= *next_report) {
       report_traffic();
-      next_report = time_now() + kUnreadTime;
+      next_report = time_now() + kUnreadTimeMax;
     }
     epoll_event ready{};
     const int limit_ms =
-        next_report ? static_cast<int>(kUnreadTime / std::chrono::milliseconds(1)) : -1;
+        next_report ? static_cast<int>(kUnreadTimeMax / std::chrono::milliseconds(1)) : -1;
     const int count = ::epoll_wait(epoll_.get(), &ready, 1, limit_ms);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait fails for no other reason");
     if (count != 1) continue;
@@ -100,7 +100,7 @@ void Channels::run() {
       report_traffic();
     } else if (!next_report || armed_ != armed_before) {
       armed_before = armed_;
-      next_report = time_now() + kUnreadTime;
+      next_report = time_now() + kUnreadTimeMax;
     }
   }
 }

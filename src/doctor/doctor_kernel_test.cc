@@ -43,7 +43,7 @@ TEST(DoctorKernel, AMissingFeatureComesWithAdvice) {
   }
 }
 
-struct RejectedCall {
+struct RejectedSystemCall {
   const char* check;
   long number;
   int error;
@@ -52,10 +52,10 @@ struct RejectedCall {
   const char* advice;  // part of the advice
 };
 
-class DoctorKernelTest : public ::testing::TestWithParam<RejectedCall> {};
+class DoctorKernelTest : public ::testing::TestWithParam<RejectedSystemCall> {};
 
 TEST_P(DoctorKernelTest, ARejectedSystemCallIsNamedWithARemedy) {
-  const RejectedCall& call = GetParam();
+  const RejectedSystemCall& call = GetParam();
   const Finding finding = finding_named(call.check, kernel_checks(),
                                         [&] { reject_system_call(call.number, call.error); });
   EXPECT_EQ(finding.health, call.health) << finding.found;
@@ -68,37 +68,38 @@ constexpr auto kBroken = Health::kDoesNotWork;
 INSTANTIATE_TEST_SUITE_P(
     Calls, DoctorKernelTest,
     ::testing::Values(
-        RejectedCall{"kernel", SYS_uname, ENOSYS, kBroken, "uname: Function not implemented",
-                     "seccomp"},
-        RejectedCall{"process handles", SYS_pidfd_open, ENOSYS, kBroken,
-                     "pidfd_open: Function not implemented", "Linux 5.3 or newer"},
-        RejectedCall{"process handles", SYS_clone, EAGAIN, kBroken,
-                     "fork: Resource temporarily unavailable", "`ulimit -u`"},
-        RejectedCall{"process tree", SYS_prctl, EINVAL, kBroken,
-                     "PR_SET_CHILD_SUBREAPER: Invalid argument", "seccomp"},
-        RejectedCall{"process tree", SYS_clone, EAGAIN, kBroken, "fork: ", "`ulimit -u`"},
-        RejectedCall{"events", SYS_signalfd4, ENOSYS, kBroken, "signalfd: ", "seccomp"},
-        RejectedCall{"events", SYS_epoll_create1, EMFILE, kBroken, "epoll: ", "`ulimit -n`"},
-        RejectedCall{"events", SYS_epoll_ctl, ENOSYS, kBroken, "epoll: ", "seccomp"},
-        RejectedCall{"shared memory", SYS_memfd_create, ENOMEM, kBroken,
-                     "memfd_create with seals: Cannot allocate memory", "`ulimit -v`"},
-        RejectedCall{"wake-ups", SYS_memfd_create, ENFILE, kBroken,
-                     "memfd_create and mmap: ", "`ulimit -n`"},
-        RejectedCall{"wake-ups", SYS_futex, ENOSYS, kBroken,
-                     "futex between two processes: ", "seccomp"},
-        RejectedCall{"descriptor passing", SYS_socketpair, EAFNOSUPPORT, kBroken,
-                     "socketpair: ", "seccomp"},
-        RejectedCall{"descriptor passing", SYS_setsockopt, ENOSYS, kBroken,
-                     "SO_PASSCRED: ", "seccomp"},
-        RejectedCall{"descriptor passing", SYS_sendmsg, EPERM, kBroken, "sendmsg with SCM_RIGHTS",
-                     "seccomp"},
-        RejectedCall{"descriptor passing", SYS_recvmsg, EPERM, kBroken, "recvmsg with SCM_RIGHTS",
-                     "seccomp"},
-        RejectedCall{"worker terminals", SYS_ioctl, EPERM, Health::kLimited,
-                     "posix_openpt: Operation not permitted", "mount /dev/pts"},
-        RejectedCall{"memory of others", SYS_process_vm_readv, EPERM, kBroken,
-                     "process_vm_readv: Operation not permitted; not used yet", "allow"},
-        RejectedCall{"memory of others", SYS_pipe2, EMFILE, kBroken, "pipe2: ", "`ulimit -n`"}));
+        RejectedSystemCall{"kernel", SYS_uname, ENOSYS, kBroken, "uname: Function not implemented",
+                           "seccomp"},
+        RejectedSystemCall{"process handles", SYS_pidfd_open, ENOSYS, kBroken,
+                           "pidfd_open: Function not implemented", "Linux 5.3 or newer"},
+        RejectedSystemCall{"process handles", SYS_clone, EAGAIN, kBroken,
+                           "fork: Resource temporarily unavailable", "`ulimit -u`"},
+        RejectedSystemCall{"process tree", SYS_prctl, EINVAL, kBroken,
+                           "PR_SET_CHILD_SUBREAPER: Invalid argument", "seccomp"},
+        RejectedSystemCall{"process tree", SYS_clone, EAGAIN, kBroken, "fork: ", "`ulimit -u`"},
+        RejectedSystemCall{"events", SYS_signalfd4, ENOSYS, kBroken, "signalfd: ", "seccomp"},
+        RejectedSystemCall{"events", SYS_epoll_create1, EMFILE, kBroken, "epoll: ", "`ulimit -n`"},
+        RejectedSystemCall{"events", SYS_epoll_ctl, ENOSYS, kBroken, "epoll: ", "seccomp"},
+        RejectedSystemCall{"shared memory", SYS_memfd_create, ENOMEM, kBroken,
+                           "memfd_create with seals: Cannot allocate memory", "`ulimit -v`"},
+        RejectedSystemCall{"wake-ups", SYS_memfd_create, ENFILE, kBroken,
+                           "memfd_create and mmap: ", "`ulimit -n`"},
+        RejectedSystemCall{"wake-ups", SYS_futex, ENOSYS, kBroken,
+                           "futex between two processes: ", "seccomp"},
+        RejectedSystemCall{"descriptor passing", SYS_socketpair, EAFNOSUPPORT, kBroken,
+                           "socketpair: ", "seccomp"},
+        RejectedSystemCall{"descriptor passing", SYS_setsockopt, ENOSYS, kBroken,
+                           "SO_PASSCRED: ", "seccomp"},
+        RejectedSystemCall{"descriptor passing", SYS_sendmsg, EPERM, kBroken,
+                           "sendmsg with SCM_RIGHTS", "seccomp"},
+        RejectedSystemCall{"descriptor passing", SYS_recvmsg, EPERM, kBroken,
+                           "recvmsg with SCM_RIGHTS", "seccomp"},
+        RejectedSystemCall{"worker terminals", SYS_ioctl, EPERM, Health::kLimited,
+                           "posix_openpt: Operation not permitted", "mount /dev/pts"},
+        RejectedSystemCall{"memory of others", SYS_process_vm_readv, EPERM, kBroken,
+                           "process_vm_readv: Operation not permitted; not used yet", "allow"},
+        RejectedSystemCall{"memory of others", SYS_pipe2, EMFILE, kBroken,
+                           "pipe2: ", "`ulimit -n`"}));
 
 }  // namespace
 }  // namespace farandole

@@ -83,7 +83,7 @@ class Chain {
   }
 
   void submit() {
-    values_.assign(4, static_cast<float>(engine_.topology().rank + turn_ % 1000));
+    values_.assign(4, static_cast<float>(engine_.topology().rank + calls_done_ % 1000));
     Submission submission = allreduce_of(values_, name_);
     submission.completion = {.function = &Chain::on_completion, .context = this};
     const auto handle = engine_.submit(submission);
@@ -95,16 +95,16 @@ class Chain {
   void go_on(Handle handle) {
     const Status status = engine_.take(handle).status;
     EXPECT_EQ(status, Status());
-    const auto expected = static_cast<float>(2 * (turn_ % 1000) + 1);
+    const auto expected = static_cast<float>(2 * (calls_done_ % 1000) + 1);
     for (const float value : values_) EXPECT_EQ(value, expected);
-    if (!status.ok() || ++turn_ == calls_) return done_.count_down();
+    if (!status.ok() || ++calls_done_ == calls_) return done_.count_down();
     submit();
   }
 
   Engine& engine_;
   const std::string name_;
   const int calls_;
-  int turn_ = 0;
+  int calls_done_ = 0;
   std::vector<float> values_;
   std::latch done_{1};
 };

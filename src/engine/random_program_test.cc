@@ -31,7 +31,7 @@ int between(Random& random, int low, int high) {
 enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
 // The plan of one call, which is the same on all ranks.
-struct CallPlan {
+struct ChosenCall {
   std::string name;
   GroupId group = kWorld;
   std::vector<int> ranks;  // of the group
@@ -64,8 +64,8 @@ std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const Ho
   return parts;
 }
 
-CallPlan random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
-                     const HostOfRank& hosts) {
+ChosenCall random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
+                       const HostOfRank& hosts) {
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
   constexpr std::array kReduceOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                      ReduceOp::kMax, ReduceOp::kProduct};
@@ -96,7 +96,7 @@ CallPlan random_plan(Random& random, int number, const std::vector<std::vector<i
 
 // One call of one rank, and its expected result.
 struct Call {
-  const CallPlan* plan = nullptr;
+  const ChosenCall* plan = nullptr;
   std::size_t member = 0;
   Submission submission;
   Buffer source;
@@ -135,7 +135,7 @@ void deviate(Submission& submission, Deviation deviation) {
   }
 }
 
-Call make_call(const CallPlan& plan, int rank) {
+Call make_call(const ChosenCall& plan, int rank) {
   const CallInTest& arguments = plan.prepared.call;
   Call call;
   call.plan = &plan;
@@ -190,10 +190,10 @@ void check_outcome(Engine& engine, const Call& call) {
       << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
 
-void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own_random) {
+void run_round(Engine& engine, const std::vector<ChosenCall>& plans, Random& own_random) {
   const int rank = engine.topology().rank;
   std::vector<Call> calls;
-  for (const CallPlan& plan : plans)
+  for (const ChosenCall& plan : plans)
     if (std::ranges::count(plan.ranks, rank) > 0) calls.push_back(make_call(plan, rank));
   submit_all(engine, calls, own_random);
   std::ranges::shuffle(calls, own_random);
@@ -247,7 +247,7 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
 
 // The calls of one round, and how many more tensors each rank has after these calls.
 struct Round {
-  std::vector<CallPlan> plans;
+  std::vector<ChosenCall> plans;
   std::vector<int> steps;
 };
 

@@ -21,7 +21,7 @@ _FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
 
 
 @functools.cache  # once in a process
-def let_auto_leave_out_xla(is_distributed: Callable[[Any], bool]) -> None:
+def disable_auto_xla(is_distributed: Callable[[Any], bool]) -> None:
     """Let jit_compile="auto" mean False for models that have a distributed optimizer."""
     resolve = getattr(keras.Model, _RESOLVE, None)
     if keras.config.backend() != "tensorflow" or resolve is None:

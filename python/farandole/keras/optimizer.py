@@ -18,7 +18,7 @@ from farandole.compression import AnyCompressor, NoneCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.keras.backend import gradient_functions, outside_compiler
-from farandole.keras.no_xla import check_no_xla, let_auto_leave_out_xla
+from farandole.keras.no_xla import check_no_xla, disable_auto_xla
 from farandole.reduce_op import Average, ReduceOp
 from farandole.training.gradients import GradientCombiner, variables_of_layers
 from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
@@ -298,7 +298,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     if must_scale:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     GradientHook(optimizer, combiner, expects_scaled_loss=must_scale).install()
-    let_auto_leave_out_xla(is_distributed)
+    disable_auto_xla(is_distributed)
     return optimizer
 
 
