@@ -65,6 +65,11 @@ def _arrays() -> Iterator[tuple[Callable[[], object], str]]:
         "the array has the dtype int64 and numbers that do not fit into int32, and JAX would cut "
         "them off: set JAX_ENABLE_X64=1 on all ranks",
     )
+    yield (
+        lambda: hvd.allreduce(np.int64(2**30), op=hvd.Sum, prescale_factor=4.0),
+        "the result has the dtype int64 and numbers that do not fit into int32, and JAX would cut "
+        "them off: set JAX_ENABLE_X64=1 on all ranks",
+    )
     elsewhere = mock.Mock(spec=jax.Array, dtype=np.dtype("float32"), shape=(2,))
     elsewhere.devices = lambda: [mock.Mock(platform="tpu")]
     yield (

@@ -329,7 +329,6 @@ class KerasElasticChecks(KerasFixture):
     def check_no_commit_leaves_an_epoch_without_batches(self) -> None:
         model = make_model()
         model.compile(keras.optimizers.SGD(0.1), loss="mse")
-        x, y = self.own_rows()
         for interval, wanted in (
             (1, [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
             (2, [(0, 2), (1, 0), (1, 2), (2, 0)]),
@@ -337,16 +336,43 @@ class KerasElasticChecks(KerasFixture):
             (BATCHES + 1, [(1, 0), (2, 0)]),
             (0, [(1, 0), (2, 0)]),
         ):
-            state = hvd.elastic.KerasState(model, batch=0, epoch=0)
-            commits: list[tuple[int, int]] = []
-            state.commit = lambda s=state, c=commits: c.append((s.epoch, s.batch))
-            callbacks = [
-                hvd.elastic.CommitStateCallback(state, batches_per_commit=interval),
-                hvd.elastic.UpdateBatchStateCallback(state),
-                hvd.elastic.UpdateEpochStateCallback(state),
-            ]
-            model.fit(x, y, batch_size=ROWS // self.size, epochs=2, verbose=0, callbacks=callbacks)
-            assert commits == wanted, (interval, commits)
+            assert self.commits_of_fit(model, interval) == wanted, interval
+
+    def check_executions_of_several_batches(self) -> None:
+        """Callbacks count batches, even if the model trains several of them at once."""
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1), loss="mse", steps_per_execution=2)
+        for interval, wanted in (
+            (1, [(0, 2), (1, 0), (1, 2), (2, 0)]),
+            (2, [(0, 2), (1, 0), (1, 2), (2, 0)]),
+            (3, [(1, 0), (2, 0)]),
+            (0, [(1, 0), (2, 0)]),
+        ):
+            assert self.commits_of_fit(model, interval) == wanted, interval
+        # Old versions of Keras give on_train_batch_end() the first batch of an execution.
+        state = hvd.elastic.KerasState(model, batch=0)
+        callback = hvd.elastic.UpdateBatchStateCallback(state)
+        callback.set_model(model)
+        callback.set_params({"steps": 3})
+        callback.on_epoch_begin(0)
+        for first, wanted_batch in ((0, 2), (2, 3)):
+            callback.on_train_batch_begin(first)
+            callback.on_train_batch_end(first)
+            assert state.batch == wanted_batch
+
+    def commits_of_fit(self, model: Any, interval: int) -> list[tuple[int, int]]:
+        """Return the epoch and the batch of each commit in two epochs."""
+        state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+        commits: list[tuple[int, int]] = []
+        state.commit = lambda: commits.append((state.epoch, state.batch))
+        callbacks = [
+            hvd.elastic.CommitStateCallback(state, batches_per_commit=interval),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            hvd.elastic.UpdateEpochStateCallback(state),
+        ]
+        x, y = self.own_rows()
+        model.fit(x, y, batch_size=ROWS // self.size, epochs=2, verbose=0, callbacks=callbacks)
+        return commits
 
     def check_the_state_of_optimizers_with_names_of_their_own(self) -> None:
         """A new rank gets the momentum of all of them, and a commit keeps it."""

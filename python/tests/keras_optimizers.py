@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras_training import KerasFixture, make_model
+from keras_training import ROWS, KerasFixture, make_model
 
 import farandole.keras as hvd
 from farandole.keras.variables import optimizers_of, variables_of
@@ -49,6 +49,27 @@ class Pair(keras.Model):
 
 
 class KerasOptimizersChecks(KerasFixture):
+    def check_a_model_that_was_trained_before(self) -> None:
+        """fit() does not use the step that it compiled before the optimizer was distributed."""
+        x, y = self.own_rows()
+
+        def fit(model: Any, callbacks: Sequence[Any] = ()) -> None:
+            options: Any = {"epochs": 1, "shuffle": False, "verbose": 0}
+            model.fit(x, y, batch_size=ROWS // self.size, callbacks=list(callbacks), **options)
+
+        for has_state in (False, True):
+            model = make_model()
+            model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
+            fit(model)
+            self.expect_apart(model)
+            model.optimizer = hvd.DistributedOptimizer(model.optimizer)
+            if has_state:
+                hvd.elastic.KerasState(model).sync()
+                fit(model)
+            else:
+                fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+            self.expect_equal_replicas(model)
+
     def check_optimizers_of_a_model(self) -> None:
         """Each is found once, in the order of the names, and its variables are compared."""
         for names in (["z", "a"], []):

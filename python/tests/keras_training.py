@@ -610,6 +610,19 @@ class KerasTrainingChecks(KerasFixture):
             loaded.fit(x, y, epochs=1, verbose=0, callbacks=[best])
             assert Path(best.filepath).exists()
 
+    def check_a_model_from_a_file_with_xla(self) -> None:
+        """Keras writes what jit_compile="auto" meant for the optimizer, which may be XLA."""
+        if keras.config.backend() == "torch":
+            return  # its compiler takes minutes
+        plain = make_model()
+        plain.compile(keras.optimizers.SGD(0.1), loss="mse", jit_compile=True)
+        with tempfile.TemporaryDirectory() as folder:
+            plain.save(Path(folder) / "model.keras")
+            loaded = hvd.load_model(Path(folder) / "model.keras")
+        x, y = self.own_rows()
+        loaded.fit(x, y, batch_size=ROWS // self.size, epochs=1, verbose=0)
+        self.expect_equal_replicas(loaded)
+
     def check_models_from_files_over_several_batches(self) -> None:
         def optimizer() -> Any:
             return hvd.DistributedOptimizer(

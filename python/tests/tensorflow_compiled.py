@@ -243,23 +243,28 @@ class TensorFlowCompiledChecks(Suite):
         self.expect_sum_works()
 
     def check_functions_of_an_earlier_job(self) -> None:
-        """Calls of all ranks still work in a function that was traced before init(). Calls of a
-        process set do if init() has got the same sets again, because it has the same number."""
+        """Calls of all ranks still work in a function that was traced before init(), and so do
+        derivatives of allreduces. Calls of a process set do if init() has got the same sets again,
+        because it has the same number."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+        derivative = tf.function(lambda x: tf.gradients(hvd.allreduce(x, op=hvd.Sum), x)[0])
+        of_rows = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])
+        of_rows(tf.ones([1]))
         groups = self.my_groups()[1:]
         calls = [
             tf.function(functools.partial(hvd.allreduce, op=hvd.Sum, process_set=group))
             for group in groups
         ]
         for _ in range(2):
-            assert world(tf.ones([])) == self.size
+            assert world(tf.ones([])) == derivative(tf.ones([])) == self.size
             for group, call in zip(groups, calls, strict=True):
                 assert call(tf.ones([])) == len(group.ranks)
             self.api.shutdown()
             self.init()
         self.api.shutdown()
         hvd.init()
-        assert world(tf.ones([])) == self.size
+        assert world(tf.ones([])) == derivative(tf.ones([])) == self.size
+        self.expect_rejected("traced before the last init()", of_rows, tf.ones([1]))
         self.api.shutdown()
         self.init()
         for call in calls:

@@ -4,6 +4,7 @@ all data."""
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -135,6 +136,30 @@ class TensorFlowTrainingChecks(Suite):
             own, mean = tape.gradient(loss, [mine, shared])
             assert own.numpy() == np.float32(self.rank / self.size if scale else self.rank)
             np.testing.assert_allclose(mean.numpy(), sum(range(self.size)) / self.size)
+
+    def check_an_overflow_of_a_local_source(self) -> None:
+        """All ranks get an overflow if a local gradient of one rank has one. So loss scaling skips
+        the same steps on all ranks."""
+        for overflows, make in itertools.product((False, True), (lambda call: call, tf.function)):
+            rows, mine, shared = tf.Variable([[1.0], [2.0]]), tf.Variable(1.0), tf.Variable(1.0)
+
+            def gradients(
+                big: bool = overflows, of: Sequence[Any] = (rows, mine, shared)
+            ) -> list[Any]:
+                tape = hvd.DistributedGradientTape(tf.GradientTape())
+                for local in of[:2]:
+                    tape.register_local_source(local)
+                factor = float("inf") if big and self.rank == self.size - 1 else 1.0
+                with tape:
+                    loss = tf.reduce_sum(tf.gather(of[0], [1])) * factor + of[1] + 3 * of[2]
+                return tape.gradient(loss, of)
+
+            of_rows, of_mine, of_shared = make(gradients)()
+            found = [of_rows.values.numpy().item(), of_mine.numpy(), of_shared.numpy()]
+            if overflows:
+                assert not np.all(np.isfinite(found)), found
+            else:
+                np.testing.assert_allclose(found, [1 / self.size, 1 / self.size, 3.0])
 
     def check_optimizers_of_tensorflow_1_in_a_graph(self) -> None:
         def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:

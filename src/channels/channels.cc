@@ -95,13 +95,14 @@ void Channels::run() {
     CHECK(count >= 0 || errno == EINTR, "epoll_wait fails for no other reason");
     if (count != 1) continue;
     if (ready.data.fd == stop_event_.get()) return;
-    doorbells_.ring_self();
     if (ready.data.fd == listener_->descriptor()) {
       report_traffic();
     } else if (!next_report || armed_ != armed_before) {
       armed_before = armed_;
       next_report = time_now() + kUnreadTimeMax;
     }
+    // Last, because the thread that wakes up must find what report_traffic() has told the owner.
+    doorbells_.ring_self();
   }
 }
 
@@ -297,12 +298,14 @@ void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
 }
 
 void Channels::fail(int rank, Entry& entry, std::string text) {
-  const bool was_connected = entry.channel->connection() != nullptr;
-  if (!was_connected) --connecting_;
+  if (entry.channel->connection() == nullptr) --connecting_;
+  // A peer that has given up this channel before, or that leaves, may accept a connection and close
+  // it at once.
+  const bool was_used = entry.channel->has_received();
   entry.failed = true;
   entry.channel->give_up();
   entry.dialer.reset();
-  failures_.push_back({rank, std::move(text), entry.only_messages && !was_connected});
+  failures_.push_back({rank, std::move(text), entry.only_messages && !was_used});
 }
 
 // Tries to modify first, because the descriptor may be in the epoll already. The descriptor's

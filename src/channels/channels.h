@@ -46,8 +46,8 @@ class Channels {
   struct Failure {
     int rank = 0;
     std::string text = {};
-    // True if the channel was only for messages and was never connected, so it has carried no
-    // message.
+    // True if the channel was only for messages, and the peer has sent nothing. Then the peer may
+    // be alive.
     bool only_messages = false;
   };
 

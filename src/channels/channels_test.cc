@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <semaphore>
@@ -49,6 +50,7 @@ class Rank {
   }
   // Sets the addresses of a rank that this rank may have to dial.
   void know(int rank, const std::vector<SocketAddress>& addresses) { known_[rank] = addresses; }
+  Doorbells& doorbells() { return doorbells_; }
   void end() { channels_.reset(); }
 
   // Drives the channels until `done`, and sleeps in between as the engine does.
@@ -231,6 +233,55 @@ TEST(Channels, AnIdleRankIsAskedToReceive) {
   }
   channel.send_message(0, Bytes(1));
   while (second.channels().send()) continue;
+}
+
+// The owner's thread may look for traffic, find none, and go to sleep while the network thread
+// reports it. So the bell rings after the report.
+TEST(Channels, TheBellRingsAfterTheReport) {
+  const auto context = context_of('a');
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  std::uint32_t ticket = 0;
+  std::counting_semaphore<> reported(0);
+  first.channels().serve([&] {
+    ticket = first.doorbells().prepare_sleep();
+    reported.release();
+  });
+  second.for_messages(0, first.addresses());
+  second.channels().advance();
+  ASSERT_TRUE(reported.try_acquire_for(kHangGuard));
+  const std::uint32_t old_ticket = ticket;
+  first.doorbells().sleep(old_ticket, kHangGuard);
+  EXPECT_NE(first.doorbells().prepare_sleep(), old_ticket) << "nobody has rung";
+}
+
+// Rank 1 has given up rank 0. Then rank 0 connects to rank 1, which drops the connection.
+TEST(Channels, AConnectionThatThePeerDropsAtOnceFailsOnlyMessages) {
+  const auto context = context_of('a');
+  std::vector<SocketAddress> nobody;
+  {
+    Rank ended(*context, 0);
+    nobody = ended.addresses();
+  }
+  Rank first(*context, 0);
+  Rank second(*context, 1);
+  second.for_messages(0, nobody);
+  second.drive([&] { return !second.channels().take_failures().empty(); });
+  std::atomic<bool> done = false;
+  std::counting_semaphore<> knocked(0);
+  second.channels().serve([&] { knocked.release(); });
+  std::jthread other([&] {
+    ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
+    second.channels().begin_serving();
+    while (!done)
+      if (!second.channels().advance()) std::this_thread::yield();
+  });
+  EXPECT_TRUE(first.for_messages(1, second.addresses()).try_send_envelope({}, {}));
+  std::vector<Channels::Failure> failures;
+  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+  done = true;
+  EXPECT_EQ(failures.front().rank, 1);
+  EXPECT_TRUE(failures.front().only_messages);
 }
 
 TEST(Channels, AStrangerIsServedAndForgotten) {

@@ -69,6 +69,8 @@ class PeerChannel {
   // Whether the peer will soon send something for which this rank waits: its entry of the last
   // step that we have entered, the data of a step, or the rest of a frame.
   bool awaits_frames() const;
+  // Whether the peer has sent a frame.
+  bool has_received() const { return frames_received_ > 0; }
   bool wants_to_send() const;
   bool wants_to_receive() const { return connection_ && !is_over_ && !is_full(); }
 

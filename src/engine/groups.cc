@@ -19,8 +19,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// The longest time that a rank waits for the key of a new group. Another rank has set the key
-// before, so the wait is usually short.
+// The longest wait for the key of a new group. Usually it is short: another rank has set the key.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 constexpr const char* kUnknownMessage = "sent an unknown message (a bug in Farandole)";

@@ -67,11 +67,15 @@ def check(array: Any) -> None:
         check_dtype(array.dtype.name)
         return
     numpy_arrays.check_numpy_dtype(array.dtype)
+    _check_not_cut_off(array, "the array")
+
+
+def _check_not_cut_off(array: Any, what: str) -> None:
     int32 = np.iinfo(np.int32)
     may_be_cut = array.dtype == np.int64 and array.size > 0 and not jax.config.jax_enable_x64
     if may_be_cut and (array.min() < int32.min or array.max() > int32.max):
         raise CallError(
-            "the array has the dtype int64 and numbers that do not fit into int32, and JAX would "
+            f"{what} has the dtype int64 and numbers that do not fit into int32, and JAX would "
             "cut them off: set JAX_ENABLE_X64=1 on all ranks"
         )
 
@@ -131,6 +135,8 @@ def received(memory: core.SharedArray) -> Any:
 
 
 def on_device_of(array: Any, result: Any) -> Any:
+    if isinstance(result, np.ndarray):
+        _check_not_cut_off(result, "the result")
     return jnp.asarray(result)
 
 

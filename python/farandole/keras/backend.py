@@ -93,11 +93,26 @@ class _DenseGradients:
     def scaled(self, gradient: Any, factor: Any) -> Any:
         return gradient * keras.ops.cast(factor, gradient.dtype)
 
+    def overflow(self, gradients: Sequence[Any]) -> Any:
+        ops = keras.ops
+        finite = [ops.all(ops.isfinite(gradient)) for gradient in gradients]
+        all_finite = ops.all(ops.stack(finite)) if finite else True
+        return ops.cast(ops.logical_not(all_finite), "float32")
+
+    def with_overflow(self, gradient: Any, overflow: Any) -> Any:
+        return self.scaled(gradient, keras.ops.where(overflow > 0, float("inf"), 1.0))
+
     def members(self, group: Group) -> Any:
         return group.size()
 
     def variable_of(self, variable: Any) -> Any:
         return variable
+
+
+def clear_compiled_programs() -> None:
+    """Let JAX compile its programs again. If something refers to an old function, JAX may still
+    have its program."""
+    importlib.import_module("jax").clear_caches()
 
 
 def gradient_functions() -> GradientFunctions:

@@ -11,9 +11,9 @@ import keras
 from farandole import arguments, elastic, lifecycle
 from farandole.elastic import HostsUpdatedInterrupt, ObjectState, OurError, reset_job, run_fn
 from farandole.errors import CallError
-from farandole.keras.backend import numpy_of
+from farandole.keras.backend import clear_compiled_programs, numpy_of
 from farandole.keras.operations import broadcast_variables
-from farandole.keras.optimizer import local_variables_of
+from farandole.keras.optimizer import local_variables_of, make_step_again
 from farandole.keras.variables import build_optimizer, distinct, optimizers_of, variables_of
 from farandole.objects import broadcast_object
 from farandole.training.variables import check_same_kinds
@@ -138,6 +138,7 @@ class KerasState(ObjectState):
         """Give all ranks the variables and objects of rank 0 as they are now, and save them. The
         states of seed generators stay as they are and, on ranks that have the state already, local
         variables."""
+        make_step_again(self.model)
         variables = self._shared_variables()
         problem = "" if _has_all_variables(self.model) else "the model is not built"
         check_same_kinds(variables, _ADVICE, problem)
@@ -160,8 +161,7 @@ class KerasState(ObjectState):
             self.restore()
         self.model.train_function = None  # fit() makes it again, for the ranks of the new job
         if keras.config.backend() == "jax":
-            # If something refers to the old function, JAX may still have the compiled program.
-            importlib.import_module("jax").clear_caches()
+            clear_compiled_programs()
 
     def save_new_variables(self) -> None:
         """Save the variables that did not exist yet at the last commit."""
@@ -201,7 +201,26 @@ def _with_values(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(variable, numpy_of(variable).copy()) for variable in variables]
 
 
-class _CountingCallback(keras.callbacks.Callback):
+class _BatchCallback(keras.callbacks.Callback):
+    """Knows the batches of an execution: with steps_per_execution, the model trains several batches
+    before it calls on_train_batch_end()."""
+
+    _first = 0  # the first batch of the execution
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._first = batch
+
+    def _last_batch(self, batch: int) -> int:
+        """Return the last batch of the execution. `batch` is the argument of on_train_batch_end().
+        It is the last batch, but the first one in old versions of Keras."""
+        steps = (self.params or {}).get("steps")
+        count = getattr(self.model, "steps_per_execution", 1) or 1
+        if batch != self._first or count == 1 or not steps:
+            return batch
+        return int(min(batch + count, steps)) - 1
+
+
+class _CountingCallback(_BatchCallback):
     """Keeps a number in the state. CommitStateCallback also calls the methods _after_batch() and
     _after_epoch(), before it commits, so the order of the callbacks does not matter."""
 
@@ -214,7 +233,7 @@ class _CountingCallback(keras.callbacks.Callback):
         self._state._counting_callbacks = [*others, self]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._after_batch(batch)
+        self._after_batch(self._last_batch(batch))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._after_epoch(epoch)
@@ -233,8 +252,9 @@ def _counting_callbacks(state: Any, params: Any) -> list[_CountingCallback]:
     return [callback for callback in callbacks if callback.params is params]
 
 
-class CommitStateCallback(keras.callbacks.Callback):
-    """Commit the state after every batches_per_commit batches, and at the end of each epoch.
+class CommitStateCallback(_BatchCallback):
+    """Commit the state after every batches_per_commit batches, and at the end of each epoch. With
+    steps_per_execution, commit at the end of an execution in which this number is reached.
 
     The commit at the end of an epoch is the only one after its last batch. So a restart never finds
     an epoch without remaining batches, unless fit() does not know the number of batches.
@@ -262,12 +282,13 @@ class CommitStateCallback(keras.callbacks.Callback):
             self._state.save_new_variables()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._remaining -= 1
+        last = self._last_batch(batch)
+        self._remaining -= max(1, last - self._first + 1)
         # After the last batch, on_epoch_end() follows.
-        is_last = batch + 1 == (self.params or {}).get("steps")
-        if self._remaining == 0 and not is_last:
+        is_last = last + 1 == (self.params or {}).get("steps")
+        if self._interval > 0 and self._remaining <= 0 and not is_last:
             for callback in _counting_callbacks(self._state, self.params):
-                callback._after_batch(batch)
+                callback._after_batch(last)
             self._commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

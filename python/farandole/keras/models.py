@@ -43,4 +43,8 @@ def load_model(
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
+        if keras.config.backend() == "tensorflow":
+            # The file has what "auto" meant for the optimizer that was saved. XLA of TensorFlow
+            # cannot compile a distributed one.
+            model.jit_compile = False
     return model

@@ -17,17 +17,15 @@ import keras
 from farandole.compression import AnyCompressor, NoneCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.keras.backend import gradient_functions, outside_compiler
+from farandole.keras.backend import (
+    clear_compiled_programs,
+    gradient_functions,
+    outside_compiler,
+)
 from farandole.keras.no_xla import check_no_xla, disable_auto_xla
 from farandole.reduce_op import Average, ReduceOp
 from farandole.training.gradients import GradientCombiner, variables_of_layers
 from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
-
-
-class _Overflow:
-    """Stands for a variable. Its gradient says whether a local gradient has an overflow."""
-
-    name = "overflow of local variables"
 
 
 class GradientHook:
@@ -39,6 +37,7 @@ class GradientHook:
         """`expects_scaled_loss`: warn if scale_loss() was not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
         self._has_combined = False  # while the class's stateless_apply() runs
+        self._was_called = False  # by a step, or while a step was compiled
         self._expects_scaled_loss = expects_scaled_loss
         self._combined = outside_compiler(self._combine)
 
@@ -52,6 +51,15 @@ class GradientHook:
         # replaces the usual one.
         self._optimizer.__reduce__ = self.reduce
         self._optimizer.from_config = self.from_config
+
+    def make_step_again(self, model: Any) -> None:
+        """Let the model compile its step again if no step has called this optimizer yet: a step
+        that was compiled before the optimizer was distributed does not combine gradients."""
+        if self._was_called or getattr(model, "train_function", None) is None:
+            return
+        if keras.config.backend() == "jax":
+            clear_compiled_programs()
+        model.make_train_function(force=True)
 
     def register_local_var(self, variable: Any) -> None:
         """Leave the gradient of this variable as it is on this rank."""
@@ -114,6 +122,7 @@ class GradientHook:
             self._has_combined = False
 
     def _combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        self._was_called = True
         gradients = list(grads)
         if len(gradients) != len(variables):
             raise CallError(
@@ -131,34 +140,8 @@ class GradientHook:
         if self._combiner.has_local:
             self._check_local_clipping()  # a MultiOptimizer may have made more optimizers
             if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
-                return self._combine_with_overflow(gradients, variables)
+                return self._combiner.combined_with_overflow(gradients, variables)
         return self._combiner.combined(gradients, variables)
-
-    def _combine_with_overflow(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-        """Combine the gradients. If a local gradient of any rank has an overflow, give all ranks a
-        gradient with one, because all ranks must skip the same updates."""
-        functions, ops = gradient_functions(), keras.ops
-        local = [
-            i
-            for i, gradient in enumerate(gradients)
-            if gradient is not None and self._combiner.is_local(variables[i])
-        ]
-        parts = [
-            gradients[i].values if functions.is_sparse(gradients[i]) else gradients[i]
-            for i in local
-        ]
-        finite = [ops.all(ops.isfinite(part)) for part in parts]
-        all_finite = ops.all(ops.stack(finite)) if finite else True
-        overflow = ops.cast(ops.logical_not(all_finite), "float32")
-        *combined, overflows = self._combiner.combined(
-            [*gradients, overflow], [*variables, _Overflow]
-        )
-        factor = ops.where(overflows > 0, float("inf"), 1.0)
-        for i, gradient in enumerate(combined):
-            if gradient is not None:  # one is enough: a LossScaleOptimizer looks at all of them
-                combined[i] = functions.scaled(gradient, factor)
-                break
-        return combined
 
     def _check_outside_loss_scaling(self, caller: Any) -> None:
         """A LossScaleOptimizer calls its inner optimizer only if the gradients of this rank are
@@ -200,6 +183,13 @@ def _make_again(
 
 def is_distributed(optimizer: Any) -> bool:
     return _hook_of(optimizer) is not None
+
+
+def make_step_again(model: Any) -> None:
+    """Let fit() compile the step of the model again if its step may not combine gradients yet."""
+    hook = _hook_of(getattr(model, "optimizer", None))
+    if hook is not None:
+        hook.make_step_again(model)
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:

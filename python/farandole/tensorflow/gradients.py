@@ -89,6 +89,15 @@ class TensorFlowGradients:
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         return gradient * tf.cast(factor, gradient.dtype)
 
+    def overflow(self, gradients: Sequence[Any]) -> Any:
+        parts = [part.values if self.is_sparse(part) else part for part in gradients]
+        finite = [tf.reduce_all(tf.math.is_finite(part)) for part in parts]
+        all_finite = tf.reduce_all(finite) if finite else True
+        return tf.cast(tf.logical_not(all_finite), tf.float32)
+
+    def with_overflow(self, gradient: Any, overflow: Any) -> Any:
+        return self.scaled(gradient, tf.where(overflow > 0, float("inf"), 1.0))
+
     def members(self, group: Group) -> Any:
         if tf.executing_eagerly():
             return group.size()

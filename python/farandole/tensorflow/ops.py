@@ -240,7 +240,8 @@ def _gradient(op: Any, *gradients: Any) -> list[Any]:
         [step.array for step in steps],
         [name_of_our_own(arguments.gradient_name(names[i]) or "") for i in places],
         splits,
-        core.job_number(),  # the rules have used the ranks of this job
+        # The rules of the other operations have used the ranks of this job.
+        _job_of(operation.group) if isinstance(operation, Allreduce) else core.job_number(),
     ).tensors
     found: list[Any] = [None] * len(op.inputs)
     for i, step, result in zip(places, steps, results, strict=True):

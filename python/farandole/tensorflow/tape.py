@@ -24,7 +24,10 @@ class _DistributedTape(tf.GradientTape):
         self._inner, self._combiner = tape, combiner
 
     def register_local_source(self, source: Any) -> None:
-        """Leave the gradient of this variable as it is on this rank."""
+        """Leave the gradient of this variable as it is on this rank. If it has an overflow on some
+        rank, gradient() returns an overflow on all ranks, so that a LossScaleOptimizer skips the
+        same steps on all ranks. Do not clip by a norm of all gradients: it would differ by rank.
+        """
         self._combiner.add_local(source)
 
     def gradient(
@@ -41,7 +44,12 @@ class _DistributedTape(tf.GradientTape):
         that were written for Horovod pass it.
         """
         found = self._inner.gradient(target, sources, output_gradients, unconnected_gradients)
-        combined = self._combiner.combined(tf.nest.flatten(found), tf.nest.flatten(sources))
+        combine = (
+            self._combiner.combined_with_overflow
+            if self._combiner.has_local
+            else self._combiner.combined
+        )
+        combined = combine(tf.nest.flatten(found), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, combined)
 
     def __enter__(self) -> Any:

@@ -80,12 +80,24 @@ class GradientFunctions(Protocol):
     def scaled(self, gradient: Array, factor: Any) -> Array:
         """Return the gradient times a number, or times a scalar of the framework."""
 
+    def overflow(self, gradients: Sequence[Array]) -> Array:
+        """Return a scalar in float32: 1 if a gradient has an element that is not finite, else 0."""
+
+    def with_overflow(self, gradient: Array, overflow: Array) -> Array:
+        """Return the gradient if the scalar `overflow` is 0. Otherwise, make it infinite."""
+
     def members(self, group: Group) -> Any:
         """Return the number of members. A program that may outlive the job gets a scalar that is
         read again in each run."""
 
     def variable_of(self, variable: Any) -> Any:
         """Return the object that stands for this variable: itself, or the one that it wraps."""
+
+
+class _Overflow:
+    """Stands for a variable. Its gradient says whether a local gradient has an overflow."""
+
+    name = "overflow of local variables"
 
 
 class GradientCombiner:
@@ -155,6 +167,26 @@ class GradientCombiner:
         for i, result in zip(present, found, strict=True):
             results[i] = result
         return results
+
+    def combined_with_overflow(
+        self, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Do the same as combined(). If a local gradient of any rank has an overflow, give all
+        ranks a gradient with one, because all ranks must skip the same updates."""
+        functions = self._functions
+        local = [
+            gradient
+            for gradient, variable in zip(gradients, variables, strict=True)
+            if gradient is not None and self.is_local(variable)
+        ]
+        *found, overflow = self.combined(
+            [*gradients, functions.overflow(local)], [*variables, _Overflow]
+        )
+        for i, gradient in enumerate(found):
+            if gradient is not None:  # one is enough: loss scaling looks at all of them
+                found[i] = functions.with_overflow(gradient, overflow)
+                break
+        return found
 
     def _alone(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         functions, results = self._functions, list(gradients)
