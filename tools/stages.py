@@ -17,7 +17,7 @@ from pathlib import Path
 
 Stages = dict[str, Callable[[], object]]  # what to run, by name
 
-# Then `./dev ci` begins no further stage. On a slow machine, a stage may take 20 minutes.
+# `./dev ci` begins no stage after this time. A stage may take 20 minutes on a slow machine.
 CI_LIMIT_S = 65 * 60
 REPEATED_LINES, REPEATED_ERRORS, REPEATED_COLUMNS = 60, 10, 300
 OUTPUT_WAIT_S = 5

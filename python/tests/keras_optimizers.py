@@ -57,17 +57,22 @@ class KerasOptimizersChecks(KerasFixture):
             options: Any = {"epochs": 1, "shuffle": False, "verbose": 0}
             model.fit(x, y, batch_size=ROWS // self.size, callbacks=list(callbacks), **options)
 
-        for has_state in (False, True):
+        for way in ("callback", "state", "compile"):
             model = make_model()
             model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
             fit(model)
             self.expect_apart(model)
-            model.optimizer = hvd.DistributedOptimizer(model.optimizer)
-            if has_state:
-                hvd.elastic.KerasState(model).sync()
-                fit(model)
-            else:
+            optimizer = hvd.DistributedOptimizer(model.optimizer)
+            model.optimizer = optimizer
+            if way == "callback":
                 fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+            else:
+                hvd.broadcast_variables(variables_of(model), root_rank=0)
+                if way == "state":
+                    hvd.elastic.KerasState(model).sync()
+                else:
+                    model.compile(optimizer, loss="mse")
+                fit(model)
             self.expect_equal_replicas(model)
 
     def check_optimizers_of_a_model(self) -> None:

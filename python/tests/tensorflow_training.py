@@ -151,15 +151,15 @@ class TensorFlowTrainingChecks(Suite):
                     tape.register_local_source(local)
                 factor = float("inf") if big and self.rank == self.size - 1 else 1.0
                 with tape:
-                    loss = tf.reduce_sum(tf.gather(of[0], [1])) * factor + of[1] + 3 * of[2]
+                    # The rows of this gradient are different on each rank, and may be none.
+                    chosen = [1] if factor > 1 or not big else tf.constant([], tf.int32)
+                    loss = tf.reduce_sum(tf.gather(of[0], chosen)) * factor + of[1] + 3 * of[2]
                 return tape.gradient(loss, of)
 
             of_rows, of_mine, of_shared = make(gradients)()
-            found = [of_rows.values.numpy().item(), of_mine.numpy(), of_shared.numpy()]
-            if overflows:
-                assert not np.all(np.isfinite(found)), found
-            else:
-                np.testing.assert_allclose(found, [1 / self.size, 1 / self.size, 3.0])
+            assert isinstance(of_rows, tf.IndexedSlices)
+            np.testing.assert_allclose(of_mine.numpy(), 1 / self.size)
+            np.testing.assert_allclose(of_shared.numpy(), np.inf if overflows else 3.0)
 
     def check_optimizers_of_tensorflow_1_in_a_graph(self) -> None:
         def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:

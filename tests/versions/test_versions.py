@@ -44,12 +44,7 @@ def load_once(environment: dict[str, str]) -> None:
     subprocess.run(words, check=True, env={**os.environ, **environment}, timeout=600)
 
 
-def id_of_test(version: str) -> str:
-    """Return the id of a test. `./dev ci` runs only the tests with "ends" in their ids."""
-    return f"ends-{version}" if version in (VERSIONS[0], VERSIONS[-1]) else version
-
-
-@pytest.mark.parametrize("version", VERSIONS, ids=id_of_test)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_torch(version: str, record_property: pytest.RecordProperty) -> None:
     record_property("torch", version)
     path = os.pathsep.join([str(install_torch(version)), str(Path(__file__).parent)])
@@ -93,11 +88,7 @@ def install_jax(version: str) -> Path:
 
 
 # The tests outside of this file use the oldest version.
-@pytest.mark.parametrize(
-    "version",
-    JAX_VERSIONS,
-    ids=lambda version: f"{'ends-' * (version == JAX_VERSIONS[-1])}{version}",
-)
+@pytest.mark.parametrize("version", JAX_VERSIONS)
 def test_jax(version: str) -> None:
     environment = {
         "PYTHONPATH": str(install_jax(version)),
@@ -108,7 +99,7 @@ def test_jax(version: str) -> None:
 
 
 # The tests outside of this file use 2.21.0.
-@pytest.mark.parametrize("version", ["2.16.2", "2.18.1"], ids=["ends-2.16.2", "2.18.1"])
+@pytest.mark.parametrize("version", ["2.16.2", "2.18.1"])
 def test_tensorflow(version: str) -> None:
     folder = install(f"tensorflow-{version}", f"tensorflow-cpu=={version}")
     # TensorFlow imports JAX if it is installed. The JAX of .venv needs newer packages.

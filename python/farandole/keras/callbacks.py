@@ -14,7 +14,7 @@ from farandole.errors import CallError
 from farandole.group import global_process_set
 from farandole.keras.backend import numpy_of, run_on_numpy
 from farandole.keras.operations import broadcast_variables
-from farandole.keras.optimizer import is_distributed, make_step_again
+from farandole.keras.optimizer import drop_old_step, is_distributed
 from farandole.keras.variables import build_optimizer, optimizers_of, variables_of
 from farandole.operations import Allreduce
 from farandole.reduce_op import Average, Min
@@ -62,7 +62,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 "hvd.load_model() for models from files",
                 stacklevel=2,
             )
-        make_step_again(model)
+        drop_old_step(model, optimizers)
         compiled = [] if model.optimizer is None else [model.optimizer]
         is_built = build_optimizer(model, model.optimizer)
         # Some ranks may have built their model before fit(), so all must agree on the time.

@@ -13,7 +13,7 @@ from farandole.elastic import HostsUpdatedInterrupt, ObjectState, OurError, rese
 from farandole.errors import CallError
 from farandole.keras.backend import clear_compiled_programs, numpy_of
 from farandole.keras.operations import broadcast_variables
-from farandole.keras.optimizer import local_variables_of, make_step_again
+from farandole.keras.optimizer import drop_old_step, local_variables_of
 from farandole.keras.variables import build_optimizer, distinct, optimizers_of, variables_of
 from farandole.objects import broadcast_object
 from farandole.training.variables import check_same_kinds
@@ -138,7 +138,7 @@ class KerasState(ObjectState):
         """Give all ranks the variables and objects of rank 0 as they are now, and save them. The
         states of seed generators stay as they are and, on ranks that have the state already, local
         variables."""
-        make_step_again(self.model)
+        drop_old_step(self.model, self._optimizers())
         variables = self._shared_variables()
         problem = "" if _has_all_variables(self.model) else "the model is not built"
         check_same_kinds(variables, _ADVICE, problem)
@@ -205,19 +205,24 @@ class _BatchCallback(keras.callbacks.Callback):
     """Knows the batches of an execution: with steps_per_execution, the model trains several batches
     before it calls on_train_batch_end()."""
 
-    _first = 0  # the first batch of the execution
+    _next = 0  # the first batch of the execution, or after it
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._first = batch
+        self._next = batch
 
-    def _last_batch(self, batch: int) -> int:
-        """Return the last batch of the execution. `batch` is the argument of on_train_batch_end().
-        It is the last batch, but the first one in old versions of Keras."""
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """`batch` is the last batch of the execution, but the first one in old versions of Keras.
+        Call _after_execution()."""
+        first, last = min(self._next, batch), batch
         steps = (self.params or {}).get("steps")
         count = getattr(self.model, "steps_per_execution", 1) or 1
-        if batch != self._first or count == 1 or not steps:
-            return batch
-        return int(min(batch + count, steps)) - 1
+        if batch == first and count > 1 and steps:
+            last = int(min(first + count, steps)) - 1
+        self._next = last + 1
+        self._after_execution(last, last - first + 1)
+
+    def _after_execution(self, last_batch: int, count: int) -> None:
+        """Do what the callback does after an execution of `count` batches."""
 
 
 class _CountingCallback(_BatchCallback):
@@ -232,8 +237,8 @@ class _CountingCallback(_BatchCallback):
         others = [one for one in _counting_callbacks(self._state, self.params) if one is not self]
         self._state._counting_callbacks = [*others, self]
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._after_batch(self._last_batch(batch))
+    def _after_execution(self, last_batch: int, count: int) -> None:
+        self._after_batch(last_batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._after_epoch(epoch)
@@ -281,14 +286,13 @@ class CommitStateCallback(_BatchCallback):
         if isinstance(self._state, KerasState):
             self._state.save_new_variables()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        last = self._last_batch(batch)
-        self._remaining -= max(1, last - self._first + 1)
+    def _after_execution(self, last_batch: int, count: int) -> None:
+        self._remaining -= count
         # After the last batch, on_epoch_end() follows.
-        is_last = last + 1 == (self.params or {}).get("steps")
+        is_last = last_batch + 1 == (self.params or {}).get("steps")
         if self._interval > 0 and self._remaining <= 0 and not is_last:
             for callback in _counting_callbacks(self._state, self.params):
-                callback._after_batch(last)
+                callback._after_batch(last_batch)
             self._commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -37,7 +37,9 @@ class GradientHook:
         """`expects_scaled_loss`: warn if scale_loss() was not called before the first update."""
         self._optimizer, self._combiner = optimizer, combiner
         self._has_combined = False  # while the class's stateless_apply() runs
-        self._was_called = False  # by a step, or while a step was compiled
+        # If the optimizer was built before, its model may have compiled a step with it, and that
+        # step does not combine gradients.
+        self.step_may_be_old = bool(optimizer.built)
         self._expects_scaled_loss = expects_scaled_loss
         self._combined = outside_compiler(self._combine)
 
@@ -51,15 +53,6 @@ class GradientHook:
         # replaces the usual one.
         self._optimizer.__reduce__ = self.reduce
         self._optimizer.from_config = self.from_config
-
-    def make_step_again(self, model: Any) -> None:
-        """Let the model compile its step again if no step has called this optimizer yet: a step
-        that was compiled before the optimizer was distributed does not combine gradients."""
-        if self._was_called or getattr(model, "train_function", None) is None:
-            return
-        if keras.config.backend() == "jax":
-            clear_compiled_programs()
-        model.make_train_function(force=True)
 
     def register_local_var(self, variable: Any) -> None:
         """Leave the gradient of this variable as it is on this rank."""
@@ -122,7 +115,6 @@ class GradientHook:
             self._has_combined = False
 
     def _combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        self._was_called = True
         gradients = list(grads)
         if len(gradients) != len(variables):
             raise CallError(
@@ -185,11 +177,20 @@ def is_distributed(optimizer: Any) -> bool:
     return _hook_of(optimizer) is not None
 
 
-def make_step_again(model: Any) -> None:
-    """Let fit() compile the step of the model again if its step may not combine gradients yet."""
-    hook = _hook_of(getattr(model, "optimizer", None))
-    if hook is not None:
-        hook.make_step_again(model)
+def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
+    """Let the model compile its step again if it may have compiled the step before one of its
+    optimizers was distributed."""
+    hooks = [hook for hook in map(_hook_of, optimizers) if hook is not None]
+    if not any(hook.step_may_be_old for hook in hooks):
+        return
+    for hook in hooks:
+        hook.step_may_be_old = False
+    if getattr(model, "train_function", None) is None:
+        return
+    if keras.config.backend() == "jax":
+        clear_compiled_programs()
+    model.train_function = None
+    model.make_train_function()  # fit() may have begun
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:

@@ -91,7 +91,9 @@ class TensorFlowGradients:
 
     def overflow(self, gradients: Sequence[Any]) -> Any:
         parts = [part.values if self.is_sparse(part) else part for part in gradients]
-        finite = [tf.reduce_all(tf.math.is_finite(part)) for part in parts]
+        finite = [
+            tf.reduce_all(tf.math.is_finite(part)) for part in parts if part.dtype.is_floating
+        ]
         all_finite = tf.reduce_all(finite) if finite else True
         return tf.cast(tf.logical_not(all_finite), tf.float32)
 

@@ -182,10 +182,14 @@ class GradientCombiner:
         *found, overflow = self.combined(
             [*gradients, functions.overflow(local)], [*variables, _Overflow]
         )
-        for i, gradient in enumerate(found):
-            if gradient is not None:  # one is enough: loss scaling looks at all of them
-                found[i] = functions.with_overflow(gradient, overflow)
-                break
+        present = [i for i, gradient in enumerate(found) if gradient is not None]
+        if present:
+            # One is enough, because loss scaling looks at all of them. A sparse gradient may have
+            # no rows, and a local one may have no elements on this rank.
+            chosen = min(
+                present, key=lambda i: (self.is_local(variables[i]), functions.is_sparse(found[i]))
+            )
+            found[chosen] = functions.with_overflow(found[chosen], overflow)
         return found
 
     def _alone(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
