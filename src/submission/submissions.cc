@@ -1,5 +1,6 @@
 #include "submission/submissions.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -47,7 +48,9 @@ void Submissions::set_open(GroupId group, bool open) {
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
-  arrived_.reserve(arrived_.size() + batch.size());
+  // The capacity doubles: many small batches may come before the loop takes them.
+  if (const std::size_t needed = arrived_.size() + batch.size(); needed > arrived_.capacity())
+    arrived_.reserve(std::max(needed, 2 * arrived_.capacity()));
   for (const Submission& submission : batch) contexts_.add_group(submission.group);
   FARANDOLE_TRY(add_all(batch, handles));
   const std::uint32_t number = batch.size() > 1 ? contexts_.next_batch() : 0;
