@@ -43,8 +43,8 @@ if(FARANDOLE_DEVELOPER)
   target_link_libraries(farandole_test_flags INTERFACE farandole_flags GTest::gmock_main)
 endif()
 
-# A test program that hangs is stopped after three minutes. With sanitizers or while lines are counted,
-# tests take up to ten times as long.
+# A test program that hangs is stopped after three minutes. With sanitizers, or while lines are
+# counted, tests take up to ten times as long.
 set(FARANDOLE_TEST_TIMEOUT 180)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize|-fcoverage-mapping")
   set(FARANDOLE_TEST_TIMEOUT 1200)

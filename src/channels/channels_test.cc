@@ -79,6 +79,11 @@ class Rank {
   std::optional<Channels> channels_;
 };
 
+// Returns addresses at which a rank has listened that has ended.
+std::vector<SocketAddress> addresses_of_nobody(const TlsContext& context) {
+  return Rank(context, 1).addresses();
+}
+
 // Sends a message there and back, many times, so that both ranks often sleep.
 TEST(Channels, ASleepingRankWakesForItsSockets) {
   constexpr int kRounds = 200;
@@ -158,11 +163,7 @@ TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
 
 TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
   const auto context = context_of('a');
-  std::vector<SocketAddress> nobody;
-  {
-    Rank ended(*context, 1);
-    nobody = ended.addresses();
-  }
+  const auto nobody = addresses_of_nobody(*context);
   Rank first(*context, 0);
   first.for_lane(1, nobody);
   std::vector<Channels::Failure> failures;
@@ -258,11 +259,7 @@ TEST(Channels, TheBellRingsAfterTheReport) {
 // Rank 1 has given up rank 0. Then rank 0 connects to rank 1, which drops the connection.
 TEST(Channels, AConnectionThatThePeerDropsAtOnceFailsOnlyMessages) {
   const auto context = context_of('a');
-  std::vector<SocketAddress> nobody;
-  {
-    Rank ended(*context, 0);
-    nobody = ended.addresses();
-  }
+  const auto nobody = addresses_of_nobody(*context);
   Rank first(*context, 0);
   Rank second(*context, 1);
   second.for_messages(0, nobody);
@@ -305,11 +302,7 @@ TEST(Channels, AStrangerIsServedAndForgotten) {
 
 TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
   const auto context = context_of('a');
-  std::vector<SocketAddress> nobody;
-  {
-    Rank ended(*context, 1);
-    nobody = ended.addresses();
-  }
+  const auto nobody = addresses_of_nobody(*context);
   for (const int peer : {0, 2}) {
     Rank self(*context, 1);
     auto& channel = self.for_messages(peer, nobody);

@@ -109,10 +109,12 @@ class _DenseGradients:
         return variable
 
 
-def clear_compiled_programs() -> None:
-    """Let JAX compile its programs again. If something refers to an old function, JAX may still
-    have its program."""
-    importlib.import_module("jax").clear_caches()
+def drop_compiled_step(model: Any) -> None:
+    """Let fit() make and compile the step of the model again."""
+    model.train_function = None
+    if keras.config.backend() == "jax":
+        # If something refers to the old function, JAX may still have the compiled program.
+        importlib.import_module("jax").clear_caches()
 
 
 def gradient_functions() -> GradientFunctions:

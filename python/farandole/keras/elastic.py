@@ -11,7 +11,7 @@ import keras
 from farandole import arguments, elastic, lifecycle
 from farandole.elastic import HostsUpdatedInterrupt, ObjectState, OurError, reset_job, run_fn
 from farandole.errors import CallError
-from farandole.keras.backend import clear_compiled_programs, numpy_of
+from farandole.keras.backend import drop_compiled_step, numpy_of
 from farandole.keras.operations import broadcast_variables
 from farandole.keras.optimizer import drop_old_step, local_variables_of
 from farandole.keras.variables import build_optimizer, distinct, optimizers_of, variables_of
@@ -159,9 +159,7 @@ class KerasState(ObjectState):
         if self._returns_to_save:
             self._returns_to_save = False
             self.restore()
-        self.model.train_function = None  # fit() makes it again, for the ranks of the new job
-        if keras.config.backend() == "jax":
-            clear_compiled_programs()
+        drop_compiled_step(self.model)  # the next one is for the ranks of the new job
 
     def save_new_variables(self) -> None:
         """Save the variables that did not exist yet at the last commit."""

@@ -18,7 +18,7 @@ from farandole.compression import AnyCompressor, NoneCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.keras.backend import (
-    clear_compiled_programs,
+    drop_compiled_step,
     gradient_functions,
     outside_compiler,
 )
@@ -187,9 +187,7 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
         hook.step_may_be_old = False
     if getattr(model, "train_function", None) is None:
         return
-    if keras.config.backend() == "jax":
-        clear_compiled_programs()
-    model.train_function = None
+    drop_compiled_step(model)
     model.make_train_function()  # fit() may have begun
 
 
