@@ -1,7 +1,8 @@
-"""What all tests need: signals that reach the programs that the tests start.
+"""Let signals reach the programs that the tests start.
 
 A shell without job control starts background commands with SIGINT and SIGQUIT ignored, and nohup
-ignores SIGHUP. Programs inherit that, so tests that send these signals would wait for ever.
+ignores SIGHUP. Programs inherit ignored signals, so tests that send these signals would wait for
+ever.
 """
 
 from __future__ import annotations
@@ -10,5 +11,5 @@ import signal
 
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
-        # After exec, a signal with a handler has its default action again.
+        # A program that the tests start gets the default action back, because exec resets handlers.
         signal.signal(number, lambda *_: None)

@@ -1,5 +1,5 @@
-// Measures src/collective alone, from choose() to the last advance(). The ranks wait as the engine
-// does, but they agree on nothing before a call.
+// Measures src/collective alone, from choose_step() to the last advance(). The ranks wait as the
+// engine does, but they agree on nothing before a call.
 #include <cstdlib>
 #include <span>
 
@@ -29,7 +29,7 @@ CollectiveCall call_of(const Shape& shape, const BenchOptions& options, const st
                          .output = output};
   if (call.operation == Operation::kAlltoall)
     call.splits.assign(static_cast<std::size_t>(shape.ranks), call.rows / shape.ranks);
-  if (row_of(call.operation).output_rule == OutputRule::kReceived)
+  if (row_of(call.operation).output_rule == OutputRule::kEngineMemory)
     call.allocate = [output](std::span<const std::int64_t>) { return output; };
   if (call.operation == Operation::kBroadcast && shape.rank != 0) call.input = nullptr;
   return call;
@@ -40,7 +40,7 @@ int run(int count, char** words) {
   options.in_place |= options.operation == "broadcast";
   Ranks ranks(options.ranks);
   const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
-  const bool good = run_in_processes(options.ranks, [&](int rank) {
+  const bool succeeded = run_in_processes(options.ranks, [&](int rank) {
     Member member = ranks.member(rank);
     const BenchRank bench_rank = {rank, options.ranks,
                                   reinterpret_cast<SharedResults*>(shared_results->data())};
@@ -51,7 +51,7 @@ int run(int count, char** words) {
     return measure(options, bench_rank, call,
                    options.heap ? from_heap : Allocate(allocate_ordinary));
   });
-  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+  return succeeded ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace

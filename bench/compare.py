@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare Farandole with MPI, Gloo and the limits of the machine, all in turn in one run.
+"""Compare Farandole with MPI, Gloo and the limits of the machine. All take turns in one run.
 
 `./dev bench [GOAL…]` builds the programs and runs this script. For each comparison, the script
 prints a Markdown table, whether the thresholds are reached, and the commands. It also writes all
@@ -31,7 +31,7 @@ from rounds import Entry
 
 
 class Progress:
-    """Show one changing line on a terminal; print nothing elsewhere."""
+    """A progress line on a terminal. It prints nothing if the output is not a terminal."""
 
     def __init__(self, title: str) -> None:
         self.title, self.begin = title, time.monotonic()
@@ -76,7 +76,7 @@ def entries_of(comparison: Comparison, cores: int, progress: Progress) -> list[E
     if "gloo" in comparison.peers:
         entries += gloo_entries(comparison, progress)
     if "memcpy" in comparison.peers:
-        entries.append(Entry("memcpy", contenders.memcpy(ranks), task.as_copies(), task.sizes))
+        entries.append(Entry("memcpy", contenders.memcpy(ranks), task.as_copy_task(), task.sizes))
     return entries
 
 
@@ -127,7 +127,8 @@ def markdown_of(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
 
 
 def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
-    """Join the results of all plain allreduce tasks of two ranks in ordinary memory."""
+    """Return the times of all plain allreduce tasks of two ranks in ordinary memory, by library and
+    size."""
     curves: dict[str, dict[int, float]] = {}
     for outcome in outcomes:
         task = outcome.comparison.task

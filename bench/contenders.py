@@ -22,8 +22,8 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """A result is wrong. If this happens in a round, the program ends. After other errors, only the
-    round is dropped."""
+    """A contender has computed a wrong result. This error ends the program. After other errors,
+    only the round is dropped."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,17 @@ class Task:
     ranks: int = 2
     sizes: tuple[int, ...] = (8,)
     dtype: str = "float32"
-    flags: tuple[str, ...] = ()  # --consume, --tight, --in-place
-    seconds: float = 0.05  # per size
+    flags: tuple[str, ...] = ()  # such as --consume, --tight or --in-place
+    seconds: float = 0.05  # measured seconds per size
 
     def words(self, sizes: tuple[int, ...]) -> tuple[str, ...]:
         listed = ",".join(str(size) for size in sizes)
-        given = ("--sizes", listed, "--dtype", self.dtype, "--seconds", str(self.seconds))
-        return (self.operation, *given, *self.flags, "--json")
+        options = ("--sizes", listed, "--dtype", self.dtype, "--seconds", str(self.seconds))
+        return (self.operation, *options, *self.flags, "--json")
 
-    def as_copies(self) -> Task:
-        """Return the task of copying the same number of bytes: the limit of the machine."""
+    def as_copy_task(self) -> Task:
+        """Return the task that copies the same number of bytes, whose time is the limit of the
+        machine."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 
@@ -54,7 +55,7 @@ class Contender:
     setting: str  # the name of the library's settings, or empty
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    more_words: tuple[str, ...] = ()  # after the words of the task
+    trailing_words: tuple[str, ...] = ()  # follow the words of the task in the command
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ class Contender:
     def command_line(self, task: Task, sizes: tuple[int, ...]) -> str:
         """Return the command as a line that people can read and repeat."""
         variables = [f"{name}={value}" for name, value in self.variables.items()]
-        words = (*variables, *self.command, *task.words(sizes), *self.more_words)
+        words = (*variables, *self.command, *task.words(sizes), *self.trailing_words)
         return shlex.join(words).replace(f"{ROOT}/", "")
 
     def run(self, task: Task, sizes: tuple[int, ...]) -> list[Result]:
@@ -71,7 +72,7 @@ class Contender:
 
         If it fails or its result is wrong, raise RuntimeError with its output.
         """
-        words = [*self.command, *task.words(sizes), *self.more_words]
+        words = [*self.command, *task.words(sizes), *self.trailing_words]
         variables = os.environ | self.variables
         try:
             done = subprocess.run(
@@ -90,7 +91,7 @@ class Contender:
 
 def ours(ranks: int, *more: str) -> Contender:
     command = (str(PROGRAMS / "collective_bench"), "-n", str(ranks))
-    return Contender("farandole", "", command, more_words=more)
+    return Contender("farandole", "", command, trailing_words=more)
 
 
 def memcpy(ranks: int) -> Contender:
@@ -101,7 +102,9 @@ def gloo(ranks: int) -> list[Contender]:
     script = str(ROOT / "bench/peers/gloo_bench.py")
     command = (sys.executable, "-W", "ignore", script, "-n", str(ranks))
     binding = {"pinned": "--pin", "free": "--no-pin"}
-    return [Contender("gloo", name, command, more_words=(word,)) for name, word in binding.items()]
+    return [
+        Contender("gloo", name, command, trailing_words=(word,)) for name, word in binding.items()
+    ]
 
 
 def mpi(task: Task, cores: int) -> list[Contender]:
@@ -135,8 +138,8 @@ def open_mpi(task: Task, oversubscribed: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
-        # If ranks share cores, all settings run with bound ranks, and only these three also run
-        # with free ranks, because there are too many settings.
+        # If ranks share cores, all settings run with ranks bound to cores. Only these three
+        # settings also run with unbound ranks, because running all settings twice takes too long.
         if how or not oversubscribed or name in ("cma", "nocma", "sm")
     ]
 

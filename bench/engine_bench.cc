@@ -92,7 +92,7 @@ class Caller {
   Engine& engine_;
   const BenchOptions& options_;
   std::size_t bytes_ = 0;
-  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of their tensors
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of the input
   std::vector<Handle> handles_;
   std::atomic<std::size_t> calls_left_ = 0;  // calls whose completion has not run yet
 };

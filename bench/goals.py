@@ -1,4 +1,4 @@
-"""The goals: what to measure, and which results are required.
+"""The goals of the benchmark: the tasks to measure, and the required results.
 
 A speed-up is a peer's time divided by ours.
 """
@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from contenders import Task
 
 K, M = 1 << 10, 1 << 20
-SMALL = (8, 64, 256, 1 * K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K, 64 * K)
-LARGE = (64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M, 256 * M)
-MIXED = (8, 1 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
-CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
+SMALL_SIZES = (8, 64, 256, 1 * K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K, 64 * K)
+LARGE_SIZES = (64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M, 256 * M)
+MIXED_SIZES = (8, 1 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
+OVERSUBSCRIBED_SIZES = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The wanted speed-ups over one peer.
+    """The required and the desired speed-ups over one peer.
 
     `must` is the required geometric mean over the sizes, and `must_worst` the required speed-up at
     the worst size. `stretch` and `stretch_worst` are the same for the more ambitious goal.
@@ -41,8 +41,8 @@ class Comparison:
     title: str
     task: Task
     thresholds: tuple[Threshold, ...]
-    heap: bool = False  # use heap memory for ours; the peers only have ordinary memory
-    busy: int = 0  # how many processes compute beside the benchmark
+    heap: bool = False  # our tensors are in the heap; peers use ordinary memory
+    busy: int = 0  # how many other processes keep the cores busy
     tail: bool = False  # compare p99 / p50 instead of times
 
     @property
@@ -53,10 +53,10 @@ class Comparison:
 def oversubscribed_comparisons() -> Iterator[Comparison]:
     for busy, threshold in ((0, Threshold("mpi", 1.3, 2)), (2, Threshold("mpi", 5, 20))):
         for ranks in (4, 8):
-            beside = "beside two busy processes" if busy else "quiet"
-            task = Task(ranks=ranks, sizes=CROWDED, seconds=0.05 if busy else 0.02)
+            load_text = "beside two busy processes" if busy else "quiet"
+            task = Task(ranks=ranks, sizes=OVERSUBSCRIBED_SIZES, seconds=0.05 if busy else 0.02)
             yield Comparison(
-                "G6", f"allreduce, {ranks} ranks, {beside}", task, (threshold,), busy=busy
+                "G6", f"allreduce, {ranks} ranks, {load_text}", task, (threshold,), busy=busy
             )
 
 
@@ -68,10 +68,10 @@ def all_comparisons() -> Iterator[Comparison]:
     small = (Threshold("mpi", 1.3, 2, must_worst=0.9, stretch_worst=1.0),)
     for ranks in (2, 4):
         for how, flags in (("back to back", ("--tight",)), ("one call after a barrier", ())):
-            task = Task(ranks=ranks, sizes=SMALL, flags=flags, seconds=0.01)
+            task = Task(ranks=ranks, sizes=SMALL_SIZES, flags=flags, seconds=0.01)
             yield Comparison("G2", f"allreduce, {ranks} ranks, {how}", task, small)
 
-    large = Task(sizes=LARGE, seconds=0.03)
+    large = Task(sizes=LARGE_SIZES, seconds=0.03)
     thresholds = (Threshold("mpi", 1.3, 2), Threshold("gloo", 5, 10))
     yield Comparison("G3", "allreduce, 2 ranks, ordinary memory", large, thresholds)
 
@@ -82,7 +82,7 @@ def all_comparisons() -> Iterator[Comparison]:
         yield Comparison("G4", title, task, thresholds, heap=True)
 
     for operation in ("reducescatter", "allgather", "broadcast", "alltoall"):
-        task = Task(operation=operation, sizes=MIXED, seconds=0.02)
+        task = Task(operation=operation, sizes=MIXED_SIZES, seconds=0.02)
         yield Comparison(
             "G5", f"{operation}, 2 ranks, ordinary memory", task, (Threshold("mpi", 1.3, 2),)
         )
@@ -90,7 +90,7 @@ def all_comparisons() -> Iterator[Comparison]:
     yield from oversubscribed_comparisons()
 
     for dtype in ("bfloat16", "float16"):
-        task = Task(sizes=LARGE[:-1], dtype=dtype, seconds=0.03)
+        task = Task(sizes=LARGE_SIZES[:-1], dtype=dtype, seconds=0.03)
         title = f"allreduce, 2 ranks, {dtype} against our float32, same bytes"
         yield Comparison("G7", title, task, (Threshold("float32", 0.95),))
 
@@ -100,7 +100,8 @@ def all_comparisons() -> Iterator[Comparison]:
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
-# The stretch goal: our p99 is at most this many times our p50, whatever the other libraries reach.
+# The stretch goal: our p99 is at most this many times our p50. It does not depend on the other
+# libraries.
 TAIL_RATIO_STRETCH = 1.5
 
 

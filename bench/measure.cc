@@ -30,10 +30,10 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLargeBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLargeRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // about how many bytes a tight repetition moves
+constexpr std::size_t kTightBytes = 4 << 20;  // moved by a --tight repetition
 constexpr std::size_t kTightCallsMax = 2000;
 // The limit is lower if ranks share cores, because a call may then take 8 ms.
-constexpr std::size_t kTightCallsShared = 50;
+constexpr std::size_t kTightCallsMaxOnSharedCores = 50;
 
 struct SizeResult {
   std::size_t bytes;
@@ -60,7 +60,7 @@ std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
 
 // Changes one byte in every 4 KiB of the output, so that the check of the result fails if a call
 // writes nothing.
-void change_some_bytes(std::byte* memory, std::size_t bytes) {
+void overwrite_a_byte_per_page(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kStep = 4096;
   for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
 }
@@ -116,7 +116,7 @@ class Measurement {
     std::byte* const input = buffers_.inputs[buffer].get();
     std::byte* const output = buffers_.outputs[buffer].get();
     const std::uint64_t first = number * 17;
-    if (!options_.in_place) change_some_bytes(output, shape_.output_bytes());
+    if (!options_.in_place) overwrite_a_byte_per_page(output, shape_.output_bytes());
     if (options_.operation != "broadcast" || bench_rank_.rank == 0 || !options_.in_place)
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
     bench_rank_.shared_results->barrier(bench_rank_.ranks, has_own_core_);
@@ -131,7 +131,7 @@ class Measurement {
 
   // Repeats the operation, and returns how many repetitions count for the result.
   int repeat() {
-    const std::size_t calls_max = has_own_core_ ? kTightCallsMax : kTightCallsShared;
+    const std::size_t calls_max = has_own_core_ ? kTightCallsMax : kTightCallsMaxOnSharedCores;
     const std::size_t calls =
         options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, calls_max) : 1;
     const auto warm_ups = static_cast<int>(std::clamp(
@@ -141,18 +141,20 @@ class Measurement {
     const auto begin = SteadyClock::now();
     auto counted_begin = begin;
     for (int number = 0;; ++number) {
-      const int counted = number - warm_ups;
-      if (counted == 0) counted_begin = SteadyClock::now();
+      const int counted_repetitions = number - warm_ups;
+      if (counted_repetitions == 0) counted_begin = SteadyClock::now();
       if (bench_rank_.rank == 0) {
-        const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
-        const bool is_enough = counted >= repetitions_min && spent.count() > options_.seconds;
-        shared_results.has_next_repetition.store(!is_enough && counted < kRepetitionsMax);
+        const std::chrono::duration<double> elapsed = SteadyClock::now() - counted_begin;
+        const bool is_enough =
+            counted_repetitions >= repetitions_min && elapsed.count() > options_.seconds;
+        shared_results.has_next_repetition.store(!is_enough &&
+                                                 counted_repetitions < kRepetitionsMax);
       }
       shared_results.barrier(bench_rank_.ranks, has_own_core_);
-      if (shared_results.has_next_repetition.load() == 0) return counted;
+      if (shared_results.has_next_repetition.load() == 0) return counted_repetitions;
       const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
-      if (counted >= 0)
-        shared_results.nanoseconds[index()][static_cast<std::size_t>(counted)] =
+      if (counted_repetitions >= 0)
+        shared_results.nanoseconds[index()][static_cast<std::size_t>(counted_repetitions)] =
             static_cast<float>(nanoseconds);
     }
   }

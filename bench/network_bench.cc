@@ -1,6 +1,6 @@
-// Measures a connection between two hosts, as far as one host can show it: sealed and open
-// connections over loopback take turns, and each round moves the same bytes from one thread to
-// another. Prints a JSON list; "s/GB" is the processor time of both ends together. The arguments
+// Measures on one host the connections that are used between hosts. Sealed (encrypted) and open
+// connections over loopback take turns. Each round sends the same number of bytes from one thread
+// to another. Prints a JSON list; "s/GB" is the processor time of both ends together. The arguments
 // are MiB per round and the number of rounds. Their defaults are 256 and 5.
 #include <poll.h>
 #include <unistd.h>

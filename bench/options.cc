@@ -40,7 +40,7 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
                               "Use a completion for each piece, instead of waiting for it"));
 }
 
-[[noreturn]] void reject(const char* why) {
+[[noreturn]] void exit_with_usage_error(const char* why) {
   std::fprintf(stderr, "%s\n", why);
   std::exit(2);
 }
@@ -61,11 +61,13 @@ BenchOptions parse_options(int count, char** words, BenchOptions defaults) {
   options.heap = memory == "heap";
   const bool has_no_in_place_form =
       options.operation != "allreduce" && options.operation != "broadcast";
-  if (options.in_place && has_no_in_place_form) reject("--in-place: allreduce and broadcast only");
+  if (options.in_place && has_no_in_place_form)
+    exit_with_usage_error("--in-place: allreduce and broadcast only");
   if (options.reduce_op == ReduceOp::kAdasum && options.operation != "allreduce")
-    reject("--adasum: allreduce only");
+    exit_with_usage_error("--adasum: allreduce only");
   if (options.tight && (options.in_place || options.consume))
-    reject("--tight: not with --in-place or --consume, which prepare and check every call");
+    exit_with_usage_error(
+        "--tight: not with --in-place or --consume, which prepare and check every call");
   for (const std::uint64_t bytes : sizes) options.sizes.push_back(static_cast<std::size_t>(bytes));
   return options;
 }

@@ -12,22 +12,22 @@
 namespace farandole::bench {
 
 struct BenchOptions {
-  std::string operation = "allreduce";  // or, in some programs, "memcpy"
-  int ranks = 2;                        // MPI programs get it from their launcher
+  std::string operation = "allreduce";  // some programs also accept "memcpy"
+  int ranks = 2;                        // MPI programs get this number from their launcher
   // The bytes of the tensor. For an all-gather this is the whole result, and for a reduce-scatter
   // the whole input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kSum;  // or kAdasum, for allreduce
+  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce can also use kAdasum
   bool heap = false;      // use memory that the other ranks can map; otherwise ordinary memory
   bool consume = false;   // read the result inside the timed region
   bool tight = false;     // time many calls in a row without a barrier between them
-  bool in_place = false;  // allreduce, broadcast
+  bool in_place = false;  // only for allreduce and broadcast
   bool pin = false;       // pin rank i to core i, modulo the number of cores
   bool json = false;      // print a list of objects instead of a table
   double seconds = 0.1;   // approximate time for each size
-  // Into how many calls the tensor is split. A program that cannot split it has the default 0, and
-  // no option --pieces.
+  // The number of calls into which the tensor is split. Programs that cannot split it keep 0 and
+  // have no option --pieces.
   std::size_t pieces = 0;
   bool grouped = false;      // submit the pieces as one batch
   bool completions = false;  // use a completion for each piece, instead of waiting for its handle

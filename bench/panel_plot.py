@@ -12,7 +12,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Axis:
-    """The range of an axis. `ticks` are the numbers that are written beside it."""
+    """The range of an axis. `ticks` are the numbers that are shown beside the axis."""
 
     first: float
     last: float
@@ -54,8 +54,8 @@ class Panel:
     def curve(self, points: Sequence[Point], colour: str, shift: float = 0) -> str:
         """Join the points. `shift` moves the curve up, so that equal curves do not hide each
         other."""
-        places = (self.at(*point) for point in points)
-        path = " ".join(f"{x},{round(y - shift, 1)}" for x, y in places)
+        coordinates = (self.at(*point) for point in points)
+        path = " ".join(f"{x},{round(y - shift, 1)}" for x, y in coordinates)
         return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
     def area(self, low: Sequence[Point], high: Sequence[Point], colour: str) -> str:

@@ -17,7 +17,7 @@ UNITS = svg_plot.Units(across=lambda power: str(1 << power), up=lambda power: f"
 
 
 def curve_name(members: int, hosts: str, way: str) -> str | None:
-    """Return the curve to which a row of the table belongs; None if it is not plotted."""
+    """Return the name of the curve of a row of the table; None if the row is not plotted."""
     if way == "Horovod, uncached, MPI (model)":
         return "Horovod (model)"
     if way != "learning":

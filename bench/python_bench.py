@@ -26,7 +26,7 @@ from cycles import farandole_command
 WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
 
 
-def test_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+def input_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
     """Return small whole numbers that repeat with a prime period and differ between the ranks."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
@@ -50,7 +50,7 @@ def measure(own_input: torch.Tensor, options: argparse.Namespace) -> tuple[list[
     """Return the nanoseconds of the slowest rank in each repetition, and whether all results of
     this rank were right."""
     expected = sum(
-        test_pattern(own_input.numel(), rank, own_input.dtype) for rank in range(hvd.size())
+        input_pattern(own_input.numel(), rank, own_input.dtype) for rank in range(hvd.size())
     )
     memory = torch.empty_like(own_input)
     pieces = list(memory.tensor_split(options.pieces))
@@ -106,10 +106,10 @@ def worker(options: argparse.Namespace) -> None:
     dtype = getattr(torch, options.dtype)
     results = []
     for size in options.sizes:
-        own_input = test_pattern(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
+        own_input = input_pattern(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
         times, good = measure(own_input, options)
-        all_good = hvd.allreduce(torch.tensor(int(good)), op=hvd.Min)
-        results.append(result_of(size, times, options) | {"verified": bool(all_good)})
+        all_right = hvd.allreduce(torch.tensor(int(good)), op=hvd.Min)
+        results.append(result_of(size, times, options) | {"verified": bool(all_right)})
     if hvd.rank() == 0:
         print(json.dumps(results))
 

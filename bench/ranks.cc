@@ -17,8 +17,8 @@ namespace farandole::bench {
 
 void Member::run(CollectiveCall&& call) {
   ++sequence_;
-  CollectiveStep step =
-      choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
+  CollectiveStep step = choose_step(
+      group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
   Progress progress = advance(step);
   if (progress == Progress::kDone) return;
   policy_.begin_wait(clock_);
@@ -45,8 +45,8 @@ void Member::sleep(CollectiveStep& step, Progress& progress) {
 
 Ranks::Ranks(int ranks)
     : count_(ranks),
-      bells_(Segment::create("bench-doorbells", Doorbells::bytes_needed(ranks)).value()),
-      board_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
+      doorbell_memory_(Segment::create("bench-doorbells", Doorbells::bytes_needed(ranks)).value()),
+      flag_memory_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
   for (int rank = 0; rank < ranks; ++rank) {
     heaps_.push_back(SharedHeap::create(heap_bytes(heap_limits(), ranks)).value());
     staging_memory_.push_back(Segment::create("bench-staging", kStagingBytes).value());
@@ -65,8 +65,8 @@ Member Ranks::member(int rank) {
     heaps.push_back(peers_[static_cast<std::size_t>(other)].get());
     stagings.push_back(staging_memory_[static_cast<std::size_t>(other)]->data());
   }
-  doorbells_ = std::make_unique<Doorbells>(bells_->data(), rank, count_);
-  flags_ = std::make_unique<FlagBoard>(board_->data(), rank, ranks, *doorbells_);
+  doorbells_ = std::make_unique<Doorbells>(doorbell_memory_->data(), rank, count_);
+  flags_ = std::make_unique<FlagBoard>(flag_memory_->data(), rank, ranks, *doorbells_);
   Group group = {.member = rank,
                  .ranks = ranks,
                  .board = flags_.get(),

@@ -16,7 +16,7 @@
 
 namespace farandole::bench {
 
-// One process's view of the group.
+// The group as one of its processes uses it.
 class Member {
  public:
   Member(Group group, Doorbells& doorbells, SharedHeap& heap, WaitPolicy policy)
@@ -46,13 +46,13 @@ bool run_in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // call it before run_in_processes()
+  explicit Ranks(int ranks);  // construct it before run_in_processes()
   // Each process must call it once.
   Member member(int rank);
 
  private:
   int count_;
-  std::shared_ptr<Segment> bells_, board_;  // no other owner
+  std::shared_ptr<Segment> doorbell_memory_, flag_memory_;  // no other owner
   std::vector<std::shared_ptr<SharedHeap>> heaps_;
   std::vector<std::shared_ptr<Segment>> staging_memory_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;

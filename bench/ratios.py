@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
-Times = Mapping[int, Sequence[float]]  # the times of all rounds, by size
+Times = Mapping[int, Sequence[float]]  # size: the times in all rounds
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
-    """Return the statistic of all rounds with its 95 % interval over resampled rounds.
+    """Return the statistic of all rounds, with its 95 % confidence interval from resampled rounds.
 
     The same rounds always give the same interval.
     """

@@ -10,7 +10,7 @@ def test_geometric_mean() -> None:
 
 
 def test_speedup_is_the_median_of_the_ratios_of_the_rounds() -> None:
-    """A round in which everything is slow changes no ratio."""
+    """The ratios do not change if both contenders are slow in the same round."""
     one = speedup([1, 10, 1, 1, 1], [2, 20, 2, 2, 7])
     assert one.middle == 2
     assert one.low == 2 <= one.high <= 7

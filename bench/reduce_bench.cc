@@ -19,15 +19,16 @@ using Clock = std::chrono::steady_clock;
 using Memory = std::vector<std::vector<std::byte>>;
 
 constexpr std::array kSizes = {16L << 10, 64L << 10, 256L << 10, 1L << 20, 16L << 20};
-constexpr std::array kMeasured = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
-                                  DType::kFloat64, DType::kInt32,    DType::kInt64};
+constexpr std::array kMeasuredDTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
+                                        DType::kFloat64, DType::kInt32,    DType::kInt64};
 
 // Returns buffers filled with a bit pattern that is an ordinary number in each dtype.
 Memory memory_of(std::size_t buffers, long bytes) {
   return Memory(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
 }
 
-double best_rate(const InstructionSet& set, DType dtype, const Memory& inputs, Memory& outputs) {
+double best_rate(const InstructionSet& instruction_set, DType dtype, const Memory& inputs,
+                 Memory& outputs) {
   std::vector<const std::byte*> read;
   std::vector<std::byte*> written;
   for (const auto& input : inputs) read.push_back(input.data());
@@ -39,7 +40,7 @@ double best_rate(const InstructionSet& set, DType dtype, const Memory& inputs, M
   const auto end = Clock::now() + std::chrono::milliseconds(50);
   for (auto start = Clock::now(); start < end; start = Clock::now()) {
     for (int call = 0; call < calls; ++call)
-      reduce_with(set, {.dtype = dtype}, read, written, count);
+      reduce_with(instruction_set, {.dtype = dtype}, read, written, count);
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / calls);
   }
   return bytes / best / 1e9;
@@ -47,14 +48,15 @@ double best_rate(const InstructionSet& set, DType dtype, const Memory& inputs, M
 
 int run(std::size_t inputs, std::size_t outputs) {
   const char* separator = "[";
-  for (const InstructionSet& set : instruction_sets()) {
-    for (const DType dtype : kMeasured) {
+  for (const InstructionSet& instruction_set : instruction_sets()) {
+    for (const DType dtype : kMeasuredDTypes) {
       for (const long bytes : kSizes) {
         const Memory read = memory_of(inputs, bytes);
         Memory written = memory_of(outputs, bytes);
         std::printf(R"(%s{"set": "%s", "dtype": "%s", "inputs": %zu, "outputs": %zu, )", separator,
-                    set.name, row_of(dtype).name.data(), inputs, outputs);
-        std::printf(R"("bytes": %ld, "GB/s": %.1f})", bytes, best_rate(set, dtype, read, written));
+                    instruction_set.name, row_of(dtype).name.data(), inputs, outputs);
+        std::printf(R"("bytes": %ld, "GB/s": %.1f})", bytes,
+                    best_rate(instruction_set, dtype, read, written));
         separator = ",\n ";
       }
     }
@@ -63,8 +65,8 @@ int run(std::size_t inputs, std::size_t outputs) {
   return EXIT_SUCCESS;
 }
 
-std::size_t argument_or(std::size_t default_value, int count, char** words, int place) {
-  const int given = count > place ? std::atoi(words[place]) : 0;
+std::size_t argument_or(std::size_t default_value, int count, char** words, int index) {
+  const int given = count > index ? std::atoi(words[index]) : 0;
   return given > 0 ? static_cast<std::size_t>(given) : default_value;
 }
 

@@ -20,7 +20,7 @@ class Row:
     size: int
     ours_us: float
     theirs_us: float
-    who: str  # the peer's fastest library and setting
+    peer_setting: str  # the name of the peer's fastest setting
     speedup: Interval
 
 
@@ -74,7 +74,8 @@ def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list
 def best_of(
     family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
 ) -> tuple[str, list[float]]:
-    """Return the name of a family's fastest entry at one size, and its values in the rounds."""
+    """Return the name of the fastest entry of a family at one size, and the values of this entry in
+    all rounds."""
     fastest = min(
         (entry for entry in entries if entry.family == family and size in entry.sizes),
         key=lambda entry: statistics.median(series(entry, size, rounds, tail=False)),
@@ -88,9 +89,9 @@ def judge(
     rows, ours, theirs = [], {}, {}
     for size in comparison.task.sizes:
         _, ours[size] = best_of("ours", size, entries, rounds, comparison.tail)
-        who, theirs[size] = best_of(threshold.peer, size, entries, rounds, comparison.tail)
+        peer_setting, theirs[size] = best_of(threshold.peer, size, entries, rounds, comparison.tail)
         middles = statistics.median(ours[size]), statistics.median(theirs[size])
-        rows.append(Row(size, *middles, who, speedup(ours[size], theirs[size])))
+        rows.append(Row(size, *middles, peer_setting, speedup(ours[size], theirs[size])))
     worst = min(rows, key=lambda row: row.speedup.middle)
     return Judgement(threshold, rows, mean_speedup(ours, theirs), worst)
 
@@ -156,7 +157,7 @@ def lines_of(outcome: Outcome) -> Iterator[str]:
         cells = [size_text(row.size), time_text(row.ours_us)]
         for judgement in outcome.judgements:
             one = judgement.rows[number]
-            cells += [time_text(one.theirs_us), one.who, str(one.speedup)]
+            cells += [time_text(one.theirs_us), one.peer_setting, str(one.speedup)]
         rows.append(cells)
     yield f"### {comparison.goal}: {comparison.title}"
     yield ""

@@ -25,7 +25,7 @@ CLOSE_FACTOR = 1.10
 CLOSE_FACTOR_AFTER_ONE_RUN = 1.5
 SETTINGS_PER_SIZE = 2  # at most this many settings run at each size
 TRIAL_SECONDS = 0.01
-TRIAL_BYTES = 16 << 20  # larger sizes use the best settings of this size
+TRIAL_BYTES = 16 << 20  # larger sizes use the settings that win at this size
 BUSY_PROGRAM = """
 import os
 parent = os.getppid()
@@ -42,7 +42,7 @@ class Entry:
     For each size, only the fastest entry of a family counts.
     """
 
-    family: str  # ours, mpi, gloo, memcpy, …
+    family: str  # "ours", or a peer such as "mpi"
     contender: Contender
     task: Task
     sizes: tuple[int, ...]
@@ -78,8 +78,8 @@ def settings_worth_a_round(
         times = {c: by_size[size_below] for c, by_size in trial.items() if size_below in by_size}
         best = min(times.values())
         limit = CLOSE_FACTOR * best
-        near = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
-        for _, _, contender in near[:SETTINGS_PER_SIZE]:
+        close_settings = sorted((time, c.name, c) for c, time in times.items() if time <= limit)
+        for _, _, contender in close_settings[:SETTINGS_PER_SIZE]:
             chosen.setdefault(contender, []).append(size)
     return {contender: tuple(chosen_sizes) for contender, chosen_sizes in chosen.items()}
 
@@ -99,18 +99,18 @@ def try_settings(
     """Return the best time of two short runs for each setting. Report and drop settings that
     fail."""
     sizes = tuple(size for size in task.sizes if size <= TRIAL_BYTES)
-    short = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
+    short_task = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
     times: dict[Contender, dict[int, float]] = {}
-    broken: set[Contender] = set()
+    failed_settings: set[Contender] = set()
     for pass_number in (1, 2):
         for number, candidate in enumerate(candidates):
             say(f"trying settings, pass {pass_number} of 2: {number + 1}/{len(candidates)}")
-            if candidate in broken:
+            if candidate in failed_settings:
                 continue
             try:
-                results = candidate.run(short, sizes)
+                results = candidate.run(short_task, sizes)
             except RuntimeError as failure:
-                broken.add(candidate)
+                failed_settings.add(candidate)
                 print(f"left out: {failure}", file=sys.stderr)
                 continue
             by_size = times.setdefault(candidate, {})
@@ -118,11 +118,13 @@ def try_settings(
                 by_size[size] = min(by_size.get(size, float("inf")), result["p50_us"])
         # The second pass only tries settings that may win.
         candidates = [c for c in candidates if c in times and may_win(times, c)]
-    return {c: by_size for c, by_size in times.items() if c not in broken and c in candidates}
+    return {
+        c: by_size for c, by_size in times.items() if c not in failed_settings and c in candidates
+    }
 
 
 def new_round() -> Round:
-    """Return a round without results, with the present state of the machine."""
+    """Measure the state of the machine, and return a round without results."""
     limits = str(PROGRAMS / "limits")
     ping = subprocess.run([limits, "pingpong"], capture_output=True, text=True, check=True)
     words = [limits, "--sizes", "16M", "--seconds", "0.02", "--json"]
@@ -134,9 +136,9 @@ def new_round() -> Round:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Run processes that compute all the time, with the usual priority, while the block runs."""
-    spin = [sys.executable, "-c", BUSY_PROGRAM]
-    running = [subprocess.Popen(spin) for _ in range(count)]
+    """Run `count` processes that compute all the time while the block runs."""
+    command = [sys.executable, "-c", BUSY_PROGRAM]
+    running = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:
@@ -145,7 +147,7 @@ def busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
-def merged(first: Result, second: Result) -> Result:
+def mean_of(first: Result, second: Result) -> Result:
     """Return the average of the two runs of one round."""
     keys = ("p50_us", "p99_us")
     return first | {key: (first[key] + second[key]) / 2 for key in keys}
@@ -154,16 +156,16 @@ def merged(first: Result, second: Result) -> Result:
 def run_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
     """Run A-B-B-A: all contenders once, then again in the opposite order. Gloo runs only once,
     because it is slow."""
-    current = new_round()
+    measured_round = new_round()
     order = [*entries, *(entry for entry in reversed(entries) if entry.family != "gloo")]
     with busy_processes(busy):
         for number, entry in enumerate(order):
             say(f"run {number + 1}/{len(order)}")
             results = entry.run()
-            by_size = current.results.setdefault(entry.key, {})
+            by_size = measured_round.results.setdefault(entry.key, {})
             for size, result in results.items():
-                by_size[size] = merged(by_size[size], result) if size in by_size else result
-    return current
+                by_size[size] = mean_of(by_size[size], result) if size in by_size else result
+    return measured_round
 
 
 def say_round(say: Say, number: int, text: str) -> None:

@@ -30,13 +30,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
-constexpr auto kSettleTime = std::chrono::seconds(1);  // until all other ranks wait
-constexpr auto kIdleTime = std::chrono::seconds(2);    // the measured time
+constexpr auto kSettleTime = std::chrono::seconds(1);       // after it, all other ranks wait
+constexpr auto kIdleMeasureTime = std::chrono::seconds(2);  // how long an idle job is measured
 constexpr int kRanksMax = 1024;
 constexpr int kWarmUpCalls = 50;
 constexpr int kCalls = 200;
 
-struct Shared {
+struct SharedCounters {
   SharedResults results;  // only its barrier is used
   std::array<std::atomic<pid_t>, kRanksMax> pids;
   std::atomic<std::int64_t> sleeps;  // how often all ranks slept, in kCalls calls
@@ -54,7 +54,7 @@ double milliseconds_since(Clock::time_point begin) {
 
 class Rank {
  public:
-  Rank(int rank, int ranks, Shared& shared) : rank_(rank), ranks_(ranks), shared_(shared) {}
+  Rank(int rank, int ranks, SharedCounters& shared) : rank_(rank), ranks_(ranks), shared_(shared) {}
 
   bool run(int rendezvous) {
     shared_.pids[static_cast<std::size_t>(rank_)] = ::getpid();
@@ -180,20 +180,20 @@ class Rank {
     if (rank_ == 0) {
       std::this_thread::sleep_for(kSettleTime);
       used = -processor_time_of_all();
-      std::this_thread::sleep_for(kIdleTime);
+      std::this_thread::sleep_for(kIdleMeasureTime);
       used += processor_time_of_all();
     } else if (idle != Idle::kWaiting) {
-      std::this_thread::sleep_for(kIdleTime + 2 * kSettleTime);
+      std::this_thread::sleep_for(kIdleMeasureTime + 2 * kSettleTime);
     }
     if (rank_ == 0 && idle != Idle::kBetweenCalls)
       handle = engine_->submit(submission(Operation::kAllreduce, kWorld)).value();
     if (idle == Idle::kSubmitted || (rank_ == 0 && idle == Idle::kWaiting)) finish(handle);
-    return 1e3 * used / std::chrono::duration<double>(kIdleTime).count();
+    return 1e3 * used / std::chrono::duration<double>(kIdleMeasureTime).count();
   }
 
   int rank_;
   int ranks_;
-  Shared& shared_;
+  SharedCounters& shared_;
   std::unique_ptr<Engine> engine_;
   std::array<float, 2> input_{1, 2};
   std::array<float, 2> output_{};
@@ -205,8 +205,8 @@ int run(const std::vector<int>& rank_counts) {
       "| processor µs | sleeps/call | between | waiting | submitted |");
   std::fflush(stdout);
   for (const int ranks : rank_counts) {
-    const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
-    auto& shared = *reinterpret_cast<Shared*>(memory->data());
+    const auto memory = Segment::create("bench-shared", sizeof(SharedCounters)).value();
+    auto& shared = *reinterpret_cast<SharedCounters*>(memory->data());
     const bool good = run_in_job(
         ranks, [&](int rank, int rendezvous) { return Rank(rank, ranks, shared).run(rendezvous); });
     if (!good) return EXIT_FAILURE;

@@ -1,6 +1,6 @@
-// SharedResults: memory that the ranks of a benchmark share without the library that is measured.
-// It has a barrier for the start of every repetition, and a table of the repetitions' times. All
-// libraries are measured with this code, so that the method favours none of them.
+// SharedResults: memory that the ranks of a benchmark share. It does not use the library that is
+// measured. It has a barrier for the start of every repetition, and a table of the repetitions'
+// times. All libraries are measured with this code, so that the method favours none of them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace farandole::bench {
 inline constexpr int kRanksMax = 64;
 inline constexpr int kRepetitionsMax = 20'000;
 
-// The memory of a SharedResults is shared, and was filled with zeros.
+// Lives in shared memory that was filled with zeros.
 class SharedResults {
  public:
   // Returns when all ranks have called it. Spins only if each rank has a core of its own.
@@ -22,7 +22,7 @@ class SharedResults {
   // Whether another repetition follows. Rank 0 writes it before a barrier, and the other ranks read
   // it after that barrier.
   std::atomic<std::uint32_t> has_next_repetition{};
-  std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // how many results were wrong
+  std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // wrong results of each rank
   std::array<std::array<float, kRepetitionsMax>, kRanksMax> nanoseconds{};
 
  private:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 70, 150, 40, 50
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#66a182", "#2e4057", "#8d6a9f")
-Curves = Mapping[str, Mapping[int, float]]  # by name and abscissa
+Curves = Mapping[str, Mapping[int, float]]  # name: (abscissa: ordinate)
 
 
 class Axes:
-    # `x` and `y` are the first and the last exponent on the axis: of 2, and of 10.
+    # `x` has the first and the last power of two on the axis, `y` those of ten.
     def __init__(self, curves: Curves) -> None:
         abscissas = [x for curve in curves.values() for x in curve]
         values = [value for curve in curves.values() for value in curve.values()]
@@ -21,10 +21,10 @@ class Axes:
 
     def at(self, x: float, value: float) -> tuple[float, float]:
         across = (math.log2(x) - self.x[0]) / max(self.x[1] - self.x[0], 1e-9)
-        up = (math.log10(value) - self.y[0]) / max(self.y[1] - self.y[0], 1e-9)
+        height_share = (math.log10(value) - self.y[0]) / max(self.y[1] - self.y[0], 1e-9)
         return (
             round(LEFT + across * (WIDTH - LEFT - RIGHT), 1),
-            round(HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM), 1),
+            round(HEIGHT - BOTTOM - height_share * (HEIGHT - TOP - BOTTOM), 1),
         )
 
 
@@ -49,7 +49,7 @@ def time_text(power_of_ten: int) -> str:
 
 @dataclass(frozen=True)
 class Units:
-    """How the numbers beside the axes are written, by powers of two and of ten."""
+    """The functions that format the numbers beside the axes, from powers of two and of ten."""
 
     across: Callable[[int], str] = size_text
     up: Callable[[int], str] = time_text

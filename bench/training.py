@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how fast two ranks train, compared with DDP on Gloo and with an upper bound.
 
-The bound is the speed of two independent processes, which compute the same but send no data.
+The bound is the speed of two independent processes that do the same computation but send no data.
 
 Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. In
 each round, three models are trained in every way. The results are the medians of the ratios within
@@ -27,15 +27,15 @@ from contenders import ROOT
 from ratios import speedup
 from report import aligned
 
-# What was measured, by model and then by way of training.
+# The measurements of one round, by model and then by way of training.
 Round = dict[str, dict[str, dict[str, float]]]
 
 MODELS = ("cnn", "mlp", "embedding")
 LOSS_TOLERANCE = 1e-3
 # The required speed of our optimizer, relative to DDP and to the bound.
-MUST = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
-DDP_MUST = 1.0  # required speed of DDP on Farandole, relative to DDP on Gloo
-STRETCH = 0.98  # the more ambitious goal, relative to the bound
+REQUIRED_SPEEDS = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
+DDP_REQUIRED_SPEED = 1.0  # required speed of DDP on Farandole, relative to DDP on Gloo
+STRETCH_SPEED = 0.98  # a more ambitious goal for our speed, relative to the bound
 
 
 def run(rounds: int, models: list[str]) -> list[Round]:
@@ -84,15 +84,15 @@ def lines(model: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     ]
     yield from aligned([head, *cells])
     [ours] = [row for row in rows if row["way"] == "ours"]
-    of_ddp, of_bound = MUST[model]
+    of_ddp, of_bound = REQUIRED_SPEEDS[model]
     reached = ours["of_ddp"].middle >= of_ddp and ours["of_bound"].middle >= (of_bound or 0)
     wanted = f"{of_ddp} of DDP" + (f" and {of_bound} of the bound" if of_bound else "")
-    stretch = "reached" if ours["of_bound"].middle >= STRETCH else "not reached"
+    stretch = "reached" if ours["of_bound"].middle >= STRETCH_SPEED else "not reached"
     yield ""
     must = "reached" if reached else "**not reached**"
-    yield f"Must, {wanted}: {must}. Stretch, {STRETCH}: {stretch}."
+    yield f"Must, {wanted}: {must}. Stretch, {STRETCH_SPEED}: {stretch}."
     [ddp] = [row for row in rows if row["way"] == "DDP, ours"]
-    reached = ddp["of_ddp"].middle >= DDP_MUST
+    reached = ddp["of_ddp"].middle >= DDP_REQUIRED_SPEED
     yield f"Must, DDP over us ≥ DDP over Gloo: {'reached' if reached else '**not reached**'}."
     yield ""
 

@@ -31,7 +31,7 @@ class Model:
     build: Callable[[], nn.Module]
     batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    steps: int  # per round
+    steps: int  # steps per round
 
 
 def convolutional() -> nn.Module:
@@ -78,7 +78,7 @@ MODELS = {
     ),
 }
 
-# A way of training. For a model, it returns the module to call and the optimizer.
+# A way of training: a function that gets a model, and returns the module to call and the optimizer.
 Way = Callable[[nn.Module], tuple[nn.Module, torch.optim.Optimizer]]
 
 

@@ -3,7 +3,8 @@
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # HOT: every call runs code of the room. ONE_THREAD: the test starts no threads. TSAN_FILTER and
 # ASAN_FILTER: patterns of GoogleTest. The presets tsan and asan run only the tests that match them.
-# The others run no further code that threads share (tsan), or the same code with other sizes (asan).
+# With tsan, the tests left out run no other code that threads share. With asan, they run the same
+# code with other sizes.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 

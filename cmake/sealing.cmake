@@ -1,5 +1,5 @@
-# farandole_sealing: the libraries that seal connections between hosts.
-# OpenSSL is linked statically, so that it lives beside the OpenSSL of Python's own ssl module.
+# farandole_sealing: the libraries that seal connections between hosts. OpenSSL is linked
+# statically, so that a process can also load another OpenSSL, such as that of Python's ssl module.
 set(OPENSSL_USE_STATIC_LIBS TRUE)
 find_package(OpenSSL 3.0 REQUIRED)
 add_library(farandole_sealing INTERFACE)

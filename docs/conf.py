@@ -44,14 +44,14 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^):#]+)(#[^)]*)?\)")
 
 
 def without_outside_links(_app: Any, page: str, source: list[str]) -> None:
-    """Replace links to files outside of docs/, such as README.md, by their text. They work in the
-    repository, but the site does not have these files."""
+    """Replace links to files outside of docs/, such as README.md, by their text. Such links work in
+    the repository, but the site does not have these files."""
 
-    def kept(link: re.Match[str]) -> str:
+    def link_or_text(link: re.Match[str]) -> str:
         target = os.path.normpath(os.path.join(os.path.dirname(page), link[2]))
         return link[1] if target.startswith("..") else link[0]
 
-    source[0] = LINK.sub(kept, source[0])
+    source[0] = LINK.sub(link_or_text, source[0])
 
 
 def check_that_all_exports_have_entries(_app: Any, environment: Any) -> None:

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Measure how useful each heuristic and each constant of the predictor is.
 
-The script builds the simulator once more, with switches. For each switch, ablations.toml has the
-text of the sources that the switch turns off. It also has the constants that can have other values.
-The script runs the workloads of the simulator (tests/sim/workloads.cc) with everything on, and then
-once for each switch, with only this switch off. It prints the heuristics that are not useful. With
---write, it also writes the tables of docs/simulator.md. The shipped sources do not contain the
-switches.
+The script builds the simulator once more, with switches. ablations.toml says which text of the
+sources each switch turns off. It also lists the constants that the script changes. The script runs
+the workloads of the simulator (tests/sim/workloads.cc) with everything on, and then once for each
+switch, with only this switch off. It prints the heuristics that are not useful. With --write, it
+also writes the tables of docs/simulator.md. The shipped sources do not contain the switches.
 
 The script needs the simulator of the preset dev (`./dev build`).
 """
@@ -32,8 +31,8 @@ BUILD = ROOT / "build/dev"
 OVERLAY = ROOT / "build/ablations"
 ROOMS = ("src/control", "src/coordination")
 PAGE = ROOT / "docs/simulator.md"
-SEEDS = 8  # of each workload; workloads_test.cc has the same number
-PROCESSOR_TIME_MAX_S = 60  # for all workloads, which take about 7 s
+SEEDS = 8  # seeds of each workload, as in workloads_test.cc
+PROCESSOR_TIME_MAX_S = 60  # limit for all workloads; they take about 7 s
 SWITCHES = """
 #include <cstdlib>
 #include <cstring>
@@ -75,7 +74,7 @@ class Cost:
     replans: int
     steps: int
     milliseconds: int
-    problems: int  # how many seeds broke a rule
+    problems: int  # how many seeds broke a rule of the simulator
 
 
 def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
@@ -84,7 +83,7 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
     return heuristics, [Constant(**entry) for entry in tables["constant"]]
 
 
-def switched(heuristic: Heuristic, source: str, original: str) -> str:
+def with_switch(heuristic: Heuristic, source: str, original: str) -> str:
     """Return the source with the switch around the heuristic's text.
 
     If another heuristic has put a switch around the same text, the source contains the text twice.
@@ -93,15 +92,15 @@ def switched(heuristic: Heuristic, source: str, original: str) -> str:
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
         raise ValueError(f"{heuristic.name}: {heuristic.file} contains the text {count} times")
-    before, _, after = source.rpartition(find)  # the last text is the original one
+    before, _, after = source.rpartition(find)  # the last occurrence is the original text
     condition = f'is_without("{heuristic.name}")'
     if find.endswith(";"):
         return f"{before}{{ if ({condition}) {{ {heuristic.off} }} else {{ {find} }} }}{after}"
     return f"{before}({condition} ? ({heuristic.off}) : ({find})){after}"
 
 
-def adjustable(constant: Constant, source: str) -> tuple[str, int]:
-    """Return the source with the constant as a variable, and its value."""
+def with_variable(constant: Constant, source: str) -> tuple[str, int]:
+    """Return the source with a variable in place of the constant, and the value of the constant."""
     pattern = rf"constexpr (\S+) {constant.name} = ([^;]+);"
     found = re.findall(pattern, source)
     if len(found) != 1:
@@ -123,10 +122,10 @@ def write_overlay(heuristics: list[Heuristic], constants: list[Constant]) -> dic
         original = source = (ROOT / file).read_text()
         for heuristic in heuristics:
             if heuristic.file == file:
-                source = switched(heuristic, source, original)
+                source = with_switch(heuristic, source, original)
         for constant in constants:
             if constant.file == file:
-                source, values[constant.name] = adjustable(constant, source)
+                source, values[constant.name] = with_variable(constant, source)
         target = OVERLAY / file
         target.parent.mkdir(parents=True, exist_ok=True)
         head = "#pragma once\n" if file.endswith(".h") else ""
@@ -279,9 +278,13 @@ def tables(
         without_rule = found[heuristic.name][heuristic.workload]
         rows.append(row_text(heuristic.name, heuristic.workload, with_rule, without_rule))
         if not is_useful(with_rule, without_rule):
-            best = [name for name in on if is_useful(on[name], found[heuristic.name][name])]
-            elsewhere = ", ".join(best) or "none"
-            print(f"{heuristic.name} is not useful in {heuristic.workload}, but in: {elsewhere}")
+            improved_workloads = [
+                name for name in on if is_useful(on[name], found[heuristic.name][name])
+            ]
+            improved_text = ", ".join(improved_workloads) or "none"
+            print(
+                f"{heuristic.name} is not useful in {heuristic.workload}, but in: {improved_text}"
+            )
     lines = [
         f"| `{constant.name}` = {value} | {total_text(found[f'{constant.name}={value // 2}'])} | "
         f"{total_text(on)} | {total_text(found[f'{constant.name}={2 * value}'])} |"
@@ -295,8 +298,8 @@ def tables(
     }
 
 
-def replaced(page: str, name: str, table: str) -> str:
-    """Return the page with another table between the two marks of this name."""
+def with_table(page: str, name: str, table: str) -> str:
+    """Return the page with a new table between the two marks of this name."""
     begin, end = f"<!-- {name}: tools/ablations.py -->\n\n", f"\n<!-- end of {name} -->"
     first, last = page.index(begin) + len(begin), page.index(end)
     return page[:first] + table + page[last:]
@@ -312,7 +315,7 @@ def main() -> int:
     if arguments.write:
         text = PAGE.read_text()
         for name, table in new_tables.items():
-            text = replaced(text, name, table)
+            text = with_table(text, name, table)
         PAGE.write_text(text)
     return 0
 

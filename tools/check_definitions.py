@@ -31,9 +31,9 @@ from cpp_functions import (
     without_templates,
 )
 
-TOPS = ("include", "src", "apps", "tests", "bench", "python")
+TOP_FOLDERS = ("include", "src", "apps", "tests", "bench", "python")
 KINDS = {"class", "struct", "union", "enum"}
-# The entry points of programs, of which each has one.
+# Each program has one of these entry points.
 ENTRY_POINTS = {"main", "LLVMFuzzerTestOneInput"}
 ALTERNATIVES = (
     {
@@ -51,14 +51,14 @@ class Definitions(Scanner):
     def __init__(self, text: str) -> None:
         super().__init__(tokens_of(text))
         self.scopes: list[str] = []
-        self.local_scopes = 0  # open classes and unnamed namespaces
+        self.local_scopes = 0  # how many classes and unnamed namespaces are open
         self.defined: list[tuple[str, int]] = []
 
-    def body_after(self, header: list[Token]) -> list[Token]:
+    def scan_body(self, header: list[Token]) -> list[Token]:
         declaration = without_templates(header)
         words = [token.text for token in declaration]
         if is_container(declaration):
-            self.container(header, declaration)
+            self.scan_container(header, declaration)
             return []
         if is_function(declaration):
             if "static" not in words:
@@ -67,9 +67,9 @@ class Definitions(Scanner):
             self.add(header, class_name(declaration))
         elif "inline" in words:
             self.add(header, variable_name(declaration))
-        return super().body_after(header)
+        return super().scan_body(header)
 
-    def container(self, header: list[Token], declaration: list[Token]) -> None:
+    def scan_container(self, header: list[Token], declaration: list[Token]) -> None:
         """Scan a namespace, a class or a linkage block up to its `}`."""
         words = [token.text for token in declaration]
         is_namespace = "namespace" in words[:2]
@@ -80,11 +80,11 @@ class Definitions(Scanner):
         self.scopes += [name] if name else []
         self.local_scopes += is_local
         self.at += 1
-        self.declarations()
+        self.scan_declarations()
         self.local_scopes -= is_local
         self.scopes = self.scopes[: len(self.scopes) - bool(name)]
 
-    def declaration_without_body(self, header: list[Token]) -> None:
+    def add_declaration(self, header: list[Token]) -> None:
         declaration = without_templates(header)
         words = [token.text for token in declaration]
         if "inline" in words and "=" in words and not is_function(declaration):
@@ -97,7 +97,7 @@ class Definitions(Scanner):
 
 
 def class_name(declaration: list[Token]) -> str:
-    """Return the name of a class or an enum. It is empty for an unnamed one."""
+    """Return the name of a class or an enum, or '' if it has no name."""
     words = []
     for _, token, _ in top_level(declaration):
         if token.text in (":", "final"):
@@ -108,18 +108,18 @@ def class_name(declaration: list[Token]) -> str:
 
 
 def function_name(declaration: list[Token]) -> str:
-    """Return a function's name and the types of its parameters. It is empty for a member function
-    and for a macro."""
+    """Return a function's name and the types of its parameters, or '' for a member function or a
+    macro."""
     name = name_of(declaration)
     if name in ENTRY_POINTS or name.isupper() or "::" in name:
         return ""
-    place = parameter_group(declaration)
-    assert place is not None
-    before = [token.text for token in declaration[: place[0]]]
+    group = parameter_group(declaration)
+    assert group is not None
+    before = [token.text for token in declaration[: group[0]]]
     if name == "operator":
         name = " ".join(before[before.index("operator") :]) if "operator" in before else ""
-    inside = declaration[place[0] + 1 : place[0] + place[1] - 1]
-    types = [" ".join(type_of(parameter)) for parameter in split_at_commas(inside)]
+    parameters = declaration[group[0] + 1 : group[0] + group[1] - 1]
+    types = [" ".join(type_of(parameter)) for parameter in split_at_commas(parameters)]
     return f"{name}({', '.join(types)})" if name else ""
 
 
@@ -153,11 +153,11 @@ def variable_name(declaration: list[Token]) -> str:
 
 def violations(root: Path) -> list[str]:
     places: dict[str, dict[str, int]] = {}
-    for path in sorted(path for top in TOPS for path in (root / top).rglob("*")):
+    for path in sorted(path for top in TOP_FOLDERS for path in (root / top).rglob("*")):
         if path.suffix not in (".h", ".cc"):
             continue
         scanner = Definitions(path.read_text())
-        scanner.declarations()
+        scanner.scan_declarations()
         for name, line in scanner.defined:
             places.setdefault(name, {}).setdefault(path.relative_to(root).as_posix(), line)
     return [

@@ -41,7 +41,7 @@ class ErrorReturn:
 @dataclass
 class Excuse:
     path: str
-    part: str  # part of the error's text
+    text_part: str  # a distinctive part of the error's text
     reason: str
 
 
@@ -61,7 +61,7 @@ def error_returns(path: str, source: str, counts: RegionCounts) -> Iterator[Erro
         start = source.rfind("\n", 0, match.start()) + 1
         text = source[start : end_of_call(source, match.end() - 1)]
         line = source.count("\n", 0, match.start()) + 1
-        reached = file.ran(line, match.start() - start + 1)
+        reached = file.has_run(line, match.start() - start + 1)
         yield ErrorReturn(path, line, re.sub(r"\s+", " ", text).strip(), reached)
 
 
@@ -89,8 +89,8 @@ def parse_excuses(text: str) -> Iterator[Excuse]:
 def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]:
     excused = set()
     for excuse in excuses:
-        where = f"tests/unreached_errors.txt: {excuse.path} | {excuse.part}"
-        matching = [e for e in found if e.path == excuse.path and excuse.part in e.text]
+        where = f"tests/unreached_errors.txt: {excuse.path} | {excuse.text_part}"
+        matching = [e for e in found if e.path == excuse.path and excuse.text_part in e.text]
         if len(matching) != 1:
             yield f"{where}: {len(matching)} errors hold this text; it must be one"
         elif matching[0].reached and not excuse.reason.startswith(SOMETIMES):

@@ -55,7 +55,7 @@ SOURCE_ENDINGS = {".h", ".cc"}
 PUBLIC = "include/farandole"
 # The package of the shared modules. Only the files directly in its folder belong to it.
 SHARED = "farandole"
-CORE = f"{SHARED}.core"  # compiled, so it has no source
+CORE = f"{SHARED}.core"  # a compiled module, which has no Python source
 
 
 @dataclass
@@ -112,11 +112,11 @@ def parse_rules(page: str) -> Rules:
     for pure in re.findall(r"^Pure rooms: *([^.\n]*)\.", page, re.MULTILINE):
         rules.pure_rooms |= set(names(pure))
     for room, others in listed.items():
-        rules.allowed[room] = set().union(*(expand(name, rules.levels) for name in others))
+        rules.allowed[room] = set().union(*(rooms_named(name, rules.levels) for name in others))
     return rules
 
 
-def expand(name: str, levels: dict[str, int]) -> set[str]:
+def rooms_named(name: str, levels: dict[str, int]) -> set[str]:
     """Turn a room's name, `every room`, or `every room at levels a–b` into a set of rooms."""
     if match := re.fullmatch(r"every room at levels (\d+)–(\d+)", name):
         low, high = int(match[1]), int(match[2])
@@ -169,11 +169,13 @@ def unit_of(path: str) -> str:
 def check_table(tree: Tree) -> Iterator[str]:
     rules = tree.rules
     for room, allowed in rules.allowed.items():
-        for other in sorted(allowed - {room}):
-            if other not in rules.levels:
-                yield f"docs/architecture.md: room {room} may include {other}, which has no row"
-            elif rules.levels[other] > rules.levels[room]:
-                yield f"docs/architecture.md: row {room} points up to {other}"
+        for target_room in sorted(allowed - {room}):
+            if target_room not in rules.levels:
+                yield (
+                    f"docs/architecture.md: room {room} may include {target_room}, which has no row"
+                )
+            elif rules.levels[target_room] > rules.levels[room]:
+                yield f"docs/architecture.md: row {room} points up to {target_room}"
     graph = {room: allowed - {room} for room, allowed in rules.allowed.items()}
     graph = {room: others - {"tests", "bench"} for room, others in graph.items()}
     for cycle in cycles(graph):
@@ -195,9 +197,9 @@ def check_edges(tree: Tree) -> Iterator[str]:
             if resolved is None:
                 yield f'{path}: includes "{target}", which is not a file of this project'
                 continue
-            other = tree.room_of(resolved)
-            if other != room and other not in tree.rules.allowed.get(room, set()):
-                yield f'{path}: room {room} may not include {other} ("{target}")'
+            target_room = tree.room_of(resolved)
+            if target_room != room and target_room not in tree.rules.allowed.get(room, set()):
+                yield f'{path}: room {room} may not include {target_room} ("{target}")'
 
 
 def check_outside_headers(tree: Tree) -> Iterator[str]:
@@ -235,16 +237,16 @@ def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
     """Yield the chains of includes from a file to a header of threads, system calls, input or
     output."""
     seen = {start}
-    waiting: list[tuple[str, list[str]]] = [(start, [])]
-    while waiting:
-        path, chain = waiting.pop()
+    pending: list[tuple[str, list[str]]] = [(start, [])]
+    while pending:
+        path, chain = pending.pop()
         for kind, target in tree.includes[path]:
             resolved = tree.resolve(path, target) if kind == '"' else None
             if kind == "<" and (target in IMPURE_STANDARD_HEADERS or SYSTEM_HEADER.match(target)):
                 yield [*chain, f"<{target}>"]
             elif resolved is not None and resolved not in seen:
                 seen.add(resolved)
-                waiting.append((resolved, [*chain, resolved]))
+                pending.append((resolved, [*chain, resolved]))
 
 
 def check_cycles(tree: Tree) -> Iterator[str]:
@@ -269,25 +271,25 @@ def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
         if start not in finished:
             trail, stack = [start], [(start, iter(sorted(graph[start])))]
         while stack:
-            following = next(stack[-1][1], None)
-            if following is None:
+            next_node = next(stack[-1][1], None)
+            if next_node is None:
                 finished.add(trail.pop())
                 stack.pop()
-            elif following in trail:
-                yield [*trail[trail.index(following) :], following]
-            elif following not in finished:
-                trail.append(following)
-                stack.append((following, iter(sorted(graph.get(following, ())))))
+            elif next_node in trail:
+                yield [*trail[trail.index(next_node) :], next_node]
+            elif next_node not in finished:
+                trail.append(next_node)
+                stack.append((next_node, iter(sorted(graph.get(next_node, ())))))
 
 
 def check_link_lists(tree: Tree) -> Iterator[str]:
     for path in sorted((tree.root / "src").glob("*/CMakeLists.txt")):
         where = path.relative_to(tree.root)
-        for room, rest in ROOM_CALL.findall(path.read_text()):
-            match = re.search(r"\bLINKS\b((?:\s+[a-z_]+)+)", rest)
+        for room, arguments in ROOM_CALL.findall(path.read_text()):
+            match = re.search(r"\bLINKS\b((?:\s+[a-z_]+)+)", arguments)
             links = set(match[1].split()) if match else set()
-            for other in sorted(links - tree.rules.allowed.get(room, set())):
-                yield f"{where}: room {room} links {other}, which its row does not list"
+            for target_room in sorted(links - tree.rules.allowed.get(room, set())):
+                yield f"{where}: room {room} links {target_room}, which its row does not list"
 
 
 class Modules:
@@ -307,15 +309,15 @@ class Modules:
 
         Without `deferred`, leave out imports within functions.
         """
-        waiting: list[ast.AST] = [self.trees[module]]
-        while waiting:
-            node = waiting.pop()
+        pending: list[ast.AST] = [self.trees[module]]
+        while pending:
+            node = pending.pop()
             if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-                waiting += node.orelse
+                pending += node.orelse
             elif deferred or not isinstance(
                 node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
             ):
-                waiting += ast.iter_child_nodes(node)
+                pending += ast.iter_child_nodes(node)
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -340,8 +342,8 @@ def check_imports(root: Path, rules: Rules) -> Iterator[str]:
             yield f"{where}: is in no package that has a row in docs/architecture.md"
             continue
         for target in modules.imports_of(module):
-            other = package_of(target, rules.imports)
-            if other not in rules.imports[package] | sys.stdlib_module_names:
+            target_room = package_of(target, rules.imports)
+            if target_room not in rules.imports[package] | sys.stdlib_module_names:
                 yield f"{where}: package {package} may not import {target}"
     for package in sorted(set(rules.imports) - set(modules.paths)):
         yield f"docs/architecture.md: row {package} has no modules"

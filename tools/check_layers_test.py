@@ -128,7 +128,7 @@ def test_finds_a_cycle_of_python_modules(tmp_path: Path) -> None:
     assert found == "modules in a cycle: farandole.a → farandole.b → farandole.a"
 
 
-def test_an_import_for_types_only_is_none(tmp_path: Path) -> None:
+def test_an_import_for_types_only_does_not_count(tmp_path: Path) -> None:
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import farandole.torch\n"
     assert check(tmp_path, {"python/farandole/a.py": text}) == []
 

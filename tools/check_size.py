@@ -20,10 +20,10 @@ from cpp_functions import Function
 
 FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING = 70, 800, 6, 3
 ROOM_LINES, CMAKE_LINES, DEV_LINES = 3500, 39, 250
-TOPS = ("include", "src", "apps", "python", "bench", "tests", "tools", "examples")
+TOP_FOLDERS = ("include", "src", "apps", "python", "bench", "tests", "tools", "examples")
 WAIVER = re.compile(r"(?<!file )size waiver: *\S+ +\S+")
 FILE_WAIVER = re.compile(r"file size waiver: *\S+ +\S+")
-CONTROLS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
+CONTROL_STATEMENTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ def python_functions(text: str) -> Iterator[Function]:
 def count_python_parameters(arguments: ast.arguments) -> int:
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     implicit = 1 if names[:1] in (["self"], ["cls"]) else 0
-    rest = [a for a in (arguments.vararg, arguments.kwarg) if a]
-    return len(names) - implicit + len(arguments.kwonlyargs) + len(rest)
+    star_arguments = [a for a in (arguments.vararg, arguments.kwarg) if a]
+    return len(names) - implicit + len(arguments.kwonlyargs) + len(star_arguments)
 
 
 def depth_of(node: ast.AST, depth: int) -> int:
     """Return the deepest nesting of control statements. An elif is as deep as its if."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return depth
-    inner = depth + isinstance(node, CONTROLS)
+    inner = depth + isinstance(node, CONTROL_STATEMENTS)
     chained = node.orelse if isinstance(node, ast.If) and has_elif(node) else []
     return max(
         (
@@ -68,8 +68,12 @@ def depth_of(node: ast.AST, depth: int) -> int:
 
 def has_elif(node: ast.If) -> bool:
     """Return whether an `elif` follows, not an `else: if`. An `elif` has the column of its `if`."""
-    rest = node.orelse
-    return len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset
+    branch = node.orelse
+    return (
+        len(branch) == 1
+        and isinstance(branch[0], ast.If)
+        and branch[0].col_offset == node.col_offset
+    )
 
 
 def is_waived(lines: list[str], function: Function) -> bool:
@@ -107,7 +111,7 @@ def check_file(where: str, text: str) -> Iterator[Violation]:
 
 def sources(root: Path) -> Iterator[str]:
     yield "dev"
-    for top in TOPS:
+    for top in TOP_FOLDERS:
         for path in sorted((root / top).rglob("*")):
             if path.suffix in (".h", ".cc", ".py") and path.is_file():
                 yield path.relative_to(root).as_posix()
@@ -139,7 +143,7 @@ def check_rooms(root: Path, files: list[str]) -> Iterator[Violation]:
 
 
 def check_cmake(root: Path) -> Iterator[Violation]:
-    for top in ("", *TOPS):
+    for top in ("", *TOP_FOLDERS):
         found = (root / top).rglob("CMakeLists.txt") if top else [root / "CMakeLists.txt"]
         for path in sorted(found):
             lines = path.read_text().count("\n") if path.exists() else 0
@@ -149,9 +153,11 @@ def check_cmake(root: Path) -> Iterator[Violation]:
 
 
 def violations(root: Path, chosen: list[str]) -> list[Violation]:
-    every = list(sources(root))
-    found = [v for where in chosen or every for v in check_file(where, (root / where).read_text())]
-    return [*found, *check_rooms(root, every), *check_cmake(root)]
+    all_files = list(sources(root))
+    found = [
+        v for where in chosen or all_files for v in check_file(where, (root / where).read_text())
+    ]
+    return [*found, *check_rooms(root, all_files), *check_cmake(root)]
 
 
 def main() -> None:

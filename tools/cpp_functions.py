@@ -36,7 +36,7 @@ class Token:
     line: int
 
 
-def blank(text: str) -> str:
+def without_comments_and_strings(text: str) -> str:
     """Replace comments, string contents and preprocessor lines by spaces; keep the lines."""
     pattern = re.compile(
         r'R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![\w])\'(?:\\.|[^\'\\\n])+\''
@@ -53,14 +53,14 @@ def blank(text: str) -> str:
 
 def tokens_of(text: str) -> list[Token]:
     found = []
-    for number, line in enumerate(blank(text).split("\n"), start=1):
+    for number, line in enumerate(without_comments_and_strings(text).split("\n"), start=1):
         found += [Token(match[0], number) for match in TOKEN.finditer(line)]
     return found
 
 
 def functions(text: str) -> list[Function]:
     scanner = Scanner(tokens_of(text))
-    scanner.declarations()
+    scanner.scan_declarations()
     return sorted(scanner.found, key=lambda function: function.line)
 
 
@@ -76,23 +76,23 @@ class Scanner:
     def word(self) -> str:
         return self.tokens[self.at].text
 
-    def declarations(self) -> None:
+    def scan_declarations(self) -> None:
         """Scan a namespace, a class or the file, up to the closing brace or the end."""
         header: list[Token] = []
         while self.word not in ("", "}"):
             if self.word == ";" or (self.word == ":" and is_access_label(header)):
-                self.declaration_without_body(header)
+                self.add_declaration(header)
                 header = []
             elif self.word == "{":
-                header = self.body_after(header)
+                header = self.scan_body(header)
             elif self.word in OPENING:
-                header += self.group()
+                header += self.take_group()
                 continue
             else:
                 header.append(self.tokens[self.at])
             self.at += 1
 
-    def body_after(self, header: list[Token]) -> list[Token]:
+    def scan_body(self, header: list[Token]) -> list[Token]:
         """Scan the body of a function, a namespace or a class up to its `}`.
 
         If the `{` begins an initializer instead, return the header with the initializer.
@@ -100,20 +100,20 @@ class Scanner:
         declaration = without_templates(header)
         if is_function(declaration) and not is_container(declaration):
             self.at += 1
-            nesting = self.block(0)
+            nesting = self.scan_block(0)
             parameters = count_parameters(declaration)
             start, end = header[0].line, self.tokens[self.at].line
             self.found.append(Function(name_of(declaration), start, end, parameters, nesting))
             return []
         if is_container(declaration):
             self.at += 1
-            self.declarations()
+            self.scan_declarations()
             return []
-        header = [*header, *self.group()]
+        header = [*header, *self.take_group()]
         self.at -= 1
         return header
 
-    def declaration_without_body(self, header: list[Token]) -> None:
+    def add_declaration(self, header: list[Token]) -> None:
         declaration = without_templates(header)
         if not declaration or declaration[0].text in (
             "using",
@@ -128,7 +128,7 @@ class Scanner:
             line = header[0].line
             self.found.append(Function(name_of(declaration), line, line, parameters, 0))
 
-    def group(self) -> list[Token]:
+    def take_group(self) -> list[Token]:
         """Return the tokens from an opening bracket to the closing one, and move past both."""
         start = self.at
         expected: list[str] = []
@@ -142,78 +142,80 @@ class Scanner:
                 break
         return self.tokens[start : self.at]
 
-    def block(self, depth: int) -> int:
+    def scan_block(self, depth: int) -> int:
         """Scan statements, and stop at a `}`. Return the deepest nesting inside."""
         deepest = depth
         while self.word not in ("", "}"):
-            deepest = max(deepest, self.statement(depth))
+            deepest = max(deepest, self.scan_statement(depth))
         return deepest
 
-    def braces(self, depth: int) -> int:
+    def scan_braces(self, depth: int) -> int:
         """Scan a block from its `{` and move past its `}`."""
         self.at += 1
-        deepest = self.block(depth)
+        deepest = self.scan_block(depth)
         self.at += 1
         return deepest
 
-    def statement(self, depth: int) -> int:
+    def scan_statement(self, depth: int) -> int:
         if self.word == "{":
-            return self.braces(depth)
+            return self.scan_braces(depth)
         if self.word in CONTROLS:
-            return self.control(depth)
+            return self.scan_control(depth)
         if self.word in ("do", "try"):
             self.at += 1
-            return self.statement(depth + 1)
+            return self.scan_statement(depth + 1)
         if self.word in ("case", "default"):
             while self.word not in ("", ":", "{", "}"):
                 self.at += 1
             self.at += self.word == ":"
             return depth
-        return self.expression(depth)
+        return self.scan_expression(depth)
 
-    def control(self, depth: int) -> int:
+    def scan_control(self, depth: int) -> int:
         is_if = self.word == "if"
         self.at += 1
         while self.word in ("constexpr", "consteval", "!"):
             self.at += 1
-        deepest = self.expression_group(depth)
-        if self.tokens[self.at - 1].text == ")" and self.word == ";":  # the end of a do … while
+        deepest = self.scan_expression_group(depth)
+        if self.tokens[self.at - 1].text == ")" and self.word == ";":  # `while (…);` ends a do loop
             self.at += 1
             return deepest
         while self.word == "[" and self.tokens[self.at + 1].text == "[":
-            self.group()
-        deepest = max(deepest, self.statement(depth + 1))
+            self.take_group()
+        deepest = max(deepest, self.scan_statement(depth + 1))
         if is_if and self.word == "else":
             self.at += 1
-            inner = self.control(depth) if self.word == "if" else self.statement(depth + 1)
+            inner = (
+                self.scan_control(depth) if self.word == "if" else self.scan_statement(depth + 1)
+            )
             deepest = max(deepest, inner)
         return deepest
 
-    def expression(self, depth: int) -> int:
+    def scan_expression(self, depth: int) -> int:
         """Scan up to and past the `;`, or up to a `}` that does not belong to the expression."""
         deepest = depth
         while self.word not in ("", "}"):
             if self.word == ";":
                 self.at += 1
                 break
-            deepest = max(deepest, self.expression_part(depth))
+            deepest = max(deepest, self.scan_expression_part(depth))
         return deepest
 
-    def expression_part(self, depth: int) -> int:
+    def scan_expression_part(self, depth: int) -> int:
         if self.word == "{" and self.opens_lambda():
-            return self.braces(depth)
+            return self.scan_braces(depth)
         if self.word in OPENING:
-            return self.expression_group(depth)
+            return self.scan_expression_group(depth)
         self.at += 1
         return depth
 
-    def expression_group(self, depth: int) -> int:
+    def scan_expression_group(self, depth: int) -> int:
         """Scan a bracketed part of an expression, with its lambdas, and move past its end."""
         closing = OPENING.get(self.word)
         self.at += 1
         deepest = depth
         while self.word and self.word != closing:
-            deepest = max(deepest, self.expression_part(depth))
+            deepest = max(deepest, self.scan_expression_part(depth))
         self.at += 1
         return deepest
 
@@ -230,7 +232,7 @@ def is_container(header: list[Token]) -> bool:
     if "=" in words:
         return False
     if words[:1] == ["extern"]:
-        return len(words) == 3  # the quotes of "C" are two tokens; then a block
+        return len(words) == 3  # extern and the two quotes of "C": a block follows
     return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 
@@ -239,7 +241,7 @@ def is_access_label(header: list[Token]) -> bool:
 
 
 def without_templates(header: list[Token]) -> list[Token]:
-    """Drop `template <…>` and attributes from the beginning of the header."""
+    """Return the header without `template <…>` and attributes at its beginning."""
     rest = header
     while rest and (rest[0].text == "template" or rest[0].text == "["):
         skip = 1 + angle_length(rest[1:]) if rest[0].text == "template" else group_length(rest)
@@ -312,8 +314,8 @@ def name_of(header: list[Token]) -> str:
     words = [token.text for token in header[: place[0] if place else len(header)]]
     name = ""
     for word in reversed(words):
-        joins = word in ("::", "~") or name.startswith(("::", "~"))
-        if not re.fullmatch(r"\w+|::|~", word) or (name and not joins):
+        continues_name = word in ("::", "~") or name.startswith(("::", "~"))
+        if not re.fullmatch(r"\w+|::|~", word) or (name and not continues_name):
             break
         name = word + name
     return name or "operator"

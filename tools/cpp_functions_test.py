@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cpp_functions import Function, blank, functions
+from cpp_functions import Function, functions, without_comments_and_strings
 
 
-def only(text: str) -> Function:
+def only_function(text: str) -> Function:
     (found,) = functions(text)
     return found
 
@@ -37,7 +37,7 @@ def only(text: str) -> Function:
     ],
 )  # fmt: skip
 def test_finds_a_function(text: str, name: str, parameters: int) -> None:
-    found = only(text)
+    found = only_function(text)
     assert (found.name, found.parameters) == (name, parameters)
 
 
@@ -62,7 +62,7 @@ def test_finds_no_function(text: str) -> None:
 
 
 def nesting_of_body(text: str) -> int:
-    return only(f"void f() {{ {text} }}").nesting
+    return only_function(f"void f() {{ {text} }}").nesting
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_blanking_keeps_the_lines() -> None:
     text = (
         'a /* one\n two */ b // three\n"four\\"" R"x(five\n)" six)x" 1\'000 \'}\'\n#if A \\\n B\nc'
     )
-    assert blank(text).count("\n") == text.count("\n")
-    assert "one" not in blank(text)
-    assert "B" not in blank(text)
-    assert "1'000" in blank(text)
+    assert without_comments_and_strings(text).count("\n") == text.count("\n")
+    assert "one" not in without_comments_and_strings(text)
+    assert "B" not in without_comments_and_strings(text)
+    assert "1'000" in without_comments_and_strings(text)

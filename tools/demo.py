@@ -19,22 +19,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from hosts import Hosts, HostsError, in_guarded_process, run_on_all
+from hosts import Hosts, HostsError, run_in_child_process, run_on_all
 from missing_packages import missing_packages
 from mpi_launchers import find_launchers, mpirun_words
-from mpi_launchers import why_impossible as why_no_mpi
+from mpi_launchers import reason_if_impossible as why_no_mpi
 from progress import say
 from slurm_cluster import SlurmCluster
-from slurm_cluster import why_impossible as why_no_slurm
+from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
-from ssh_servers import why_impossible as why_no_servers
-from unpacked_packages import words_to_enter
+from ssh_servers import reason_if_impossible as why_no_servers
+from unpacked_packages import overlay_command
 
 TOOLS = Path(__file__).resolve().parent
 ELASTIC_EXAMPLE = TOOLS.parent / "examples/torch/elastic_fashion_mnist.py"
 EXAMPLE = TOOLS.parent / "examples/torch/fashion_mnist.py"
 PORT = 4711
-Start = Callable[[Hosts, Path, int, list[str], dict[str, str]], list[int]]
+StartFunction = Callable[[Hosts, Path, int, list[str], dict[str, str]], list[int]]
 
 
 def main() -> int:
@@ -54,7 +54,7 @@ def main() -> int:
     install_packages()
     start = STARTS[arguments.via]
     say(f"training on Fashion-MNIST on {arguments.hosts} hosts, {arguments.workers} workers each")
-    return in_guarded_process(lambda: train(start, arguments.hosts, arguments.workers, program))
+    return run_in_child_process(lambda: train(start, arguments.hosts, arguments.workers, program))
 
 
 def train_elastically(rest: list[str]) -> NoReturn:
@@ -86,10 +86,10 @@ def install_packages() -> None:
         raise SystemExit("[dev] several hosts need the command `ip`: apt-get install iproute2")
 
 
-def train(start: Start, count: int, workers: int, program: list[str]) -> int:
-    threads = max(1, len(os.sched_getaffinity(0)) // (count * workers))
+def train(start: StartFunction, host_count: int, workers: int, program: list[str]) -> int:
+    threads = max(1, len(os.sched_getaffinity(0)) // (host_count * workers))
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
-    with tempfile.TemporaryDirectory() as folder, Hosts(count) as hosts:
+    with tempfile.TemporaryDirectory() as folder, Hosts(host_count) as hosts:
         codes = start(hosts, Path(folder), workers, program, environment)
     if any(codes):
         raise HostsError(f"the exit codes are {codes}")
@@ -144,17 +144,17 @@ def start_by_mpirun(
         raise HostsError(f"{why}; `--via join` needs neither Open MPI nor SSH servers")
     secret = str(folder / "secret")
     subprocess.run(["farandole", "secret", secret], check=True)
-    over_usr = find_launchers()
-    with SshServers(hosts, folder / "ssh", over_usr=over_usr) as servers:
+    usr_overlay = find_launchers()
+    with SshServers(hosts, folder / "ssh", usr_overlay=usr_overlay) as servers:
         words = mpirun_words(servers, "-x", "PATH", "-x", "OMP_NUM_THREADS")
         words += ["farandole", "run", "--join", hosts[0].endpoint(PORT), "--secret", secret]
         words += ["-n", str(workers), *program]
         say(f"host 0: $ {shlex.join(words)}")
-        entered = [*words_to_enter(servers.names[0], over_usr), *words]
-        return run_on_all([hosts[0]], [entered], env=environment)
+        mpirun_command = [*overlay_command(servers.names[0], usr_overlay), *words]
+        return run_on_all([hosts[0]], [mpirun_command], env=environment)
 
 
-STARTS: dict[str, Start] = {
+STARTS: dict[str, StartFunction] = {
     "ssh": start_over_ssh,
     "join": start_on_each_host,
     "slurm": start_by_srun,

@@ -36,8 +36,8 @@ ENDING_SECONDS = 10
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 # `ip netns exec` gives the program its own view of the files.
-SHOW = 'mount --bind "$0" "$1" && shift && exec "$@"'
-V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # inside the namespaces only
+MOUNT_AND_RUN = 'mount --bind "$0" "$1" && shift && exec "$@"'
+V4_NETWORK = ipaddress.ip_network("10.77.0.0/16")  # used only inside the namespaces
 V6_NETWORK = ipaddress.ip_network("fd77:6661:7261::/64")
 
 
@@ -55,8 +55,8 @@ def run_command(*words: str) -> str:
     return result.stdout
 
 
-def why_impossible() -> str:
-    """Say why this machine cannot have hosts; return an empty text if it can."""
+def reason_if_impossible() -> str:
+    """Return why this machine cannot have hosts, or an empty text if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -78,7 +78,7 @@ def why_impossible() -> str:
 
 
 class Host:
-    """One host. Its interface is eth0."""
+    """One host. Its network interface is eth0."""
 
     def __init__(self, network: str, number: int, *, v6_only: bool) -> None:
         self.namespace = f"{network}-{number}"
@@ -88,9 +88,9 @@ class Host:
         self.v6 = str(V6_NETWORK[number + 1])
         self.address = self.v6 if v6_only else self.v4
         self.v6_only = v6_only
-        self.cores: list[int] = []  # cores for its programs; empty: all cores
-        self.settings = Path("/etc/netns") / self.namespace  # replaces files of /etc
-        self.shown: dict[str, Path] = {}  # folders that its programs see, by path
+        self.cores: list[int] = []  # the cores of its programs; all if empty
+        self.settings = Path("/etc/netns") / self.namespace  # files that replace those of /etc
+        self.shown: dict[str, Path] = {}  # path: the folder that programs see there
 
     def endpoint(self, port: int) -> str:
         return f"[{self.address}]:{port}" if self.v6_only else f"{self.address}:{port}"
@@ -116,7 +116,7 @@ class Host:
         """Return the command that runs `words` on this host."""
         bound = ["taskset", "--cpu-list", ",".join(map(str, self.cores))] if self.cores else []
         for path, folder in self.shown.items():
-            bound += ["sh", "-c", SHOW, str(folder), path]
+            bound += ["sh", "-c", MOUNT_AND_RUN, str(folder), path]
         return ["ip", "netns", "exec", self.namespace, *bound, *words]
 
     def show(self, folder: Path, path: str) -> None:
@@ -128,9 +128,9 @@ class Host:
         return subprocess.Popen(self.command(*words), text=True, **options)
 
     def set_names(self, names: dict[str, str]) -> None:
-        """Give the addresses of these names to programs that start on this host from now on.
+        """Make these names and addresses known to programs that start on this host from now on.
 
-        A later call also changes the names for programs that have started after the first call.
+        A later call also changes the names for all programs that started after the first call.
         """
         self.settings.mkdir(parents=True, exist_ok=True)
         lines = [f"{address} {name}\n" for name, address in names.items()]
@@ -169,7 +169,7 @@ class Host:
         self._nft("delete table inet cut")
 
     def unplug(self) -> None:
-        """Take the cable out: the interface loses its carrier. Needs no nftables."""
+        """Disconnect the cable, so that the interface has no carrier. Needs no nftables."""
         run_command("ip", "-n", self.switch, "link", "set", self.bridge_end, "down")
 
     def plug(self) -> None:
@@ -190,7 +190,7 @@ class Host:
         deadline = time.monotonic() + ENDING_SECONDS
         while (pids := self.processes()) and time.monotonic() < deadline:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                with contextlib.suppress(ProcessLookupError):  # the process has just ended
                     os.kill(pid, signal.SIGKILL)
 
     def delete(self) -> None:
@@ -206,12 +206,13 @@ class Hosts(Sequence[Host]):
     def __init__(self, count: int, *, v6_only: bool = False) -> None:
         if not 1 <= count <= HOSTS_MAX:
             raise HostsError(f"{count} hosts; there can be 1 to {HOSTS_MAX}")
-        # A random name, so that several runs do not collide, and only our own hosts are removed.
+        # The name is random, so that several runs do not collide, and each run removes only its own
+        # hosts.
         self.network = f"fd{os.getpid()}-{secrets.token_hex(3)}"
         self._hosts = [Host(self.network, number, v6_only=v6_only) for number in range(count)]
 
     def __enter__(self) -> Hosts:
-        if reason := why_impossible():
+        if reason := reason_if_impossible():
             raise HostsError(reason)
         try:
             switch = f"{self.network}-switch"
@@ -239,11 +240,11 @@ class Hosts(Sequence[Host]):
         The cores of a host are neighbours, so that no two hosts get hardware threads of the same
         core. If there are fewer cores than hosts, some hosts share a core.
         """
-        cores, hosts = sorted(os.sched_getaffinity(0), key=place_of_core), self._hosts
-        each = len(cores) // len(hosts)
+        cores, hosts = sorted(os.sched_getaffinity(0), key=core_sort_key), self._hosts
+        cores_per_host = len(cores) // len(hosts)
         for number, host in enumerate(hosts):
-            first = number * each if each else number % len(cores)
-            host.cores = cores[first : first + max(each, 1)]
+            first = number * cores_per_host if cores_per_host else number % len(cores)
+            host.cores = cores[first : first + max(cores_per_host, 1)]
 
     def remove(self) -> None:
         """Remove the hosts and end their processes. Ctrl-C does not interrupt it."""
@@ -272,8 +273,8 @@ class Hosts(Sequence[Host]):
         return iter(self._hosts)
 
 
-def place_of_core(core: int) -> tuple[int, int, int]:
-    """Sort cores by it: so the hardware threads of a core come together."""
+def core_sort_key(core: int) -> tuple[int, int, int]:
+    """Return a sort key by which the hardware threads of a core are neighbours."""
     topology = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
     socket, on_socket = (
         int((topology / name).read_text()) for name in ("physical_package_id", "core_id")
@@ -306,19 +307,19 @@ def main() -> int:
             commands = []
             for node in range(len(hosts)):
                 node_fields = fields | {"{node}": str(node)}
-                commands.append([replaced(word, node_fields) for word in arguments.command])
+                commands.append([with_fields(word, node_fields) for word in arguments.command])
             return int(any(run_on_all(hosts, commands)))
 
-    return in_guarded_process(run)
+    return run_in_child_process(run)
 
 
-def replaced(word: str, fields: dict[str, str]) -> str:
+def with_fields(word: str, fields: dict[str, str]) -> str:
     for field, value in fields.items():
         word = word.replace(field, value)
     return word
 
 
-def in_guarded_process(action: Callable[[], int]) -> int:
+def run_in_child_process(action: Callable[[], int]) -> int:
     """Run `action` in a process that gets SIGTERM if this process is killed, and return its result.
 
     So `with Hosts(…)` in the action removes the hosts even if this process gets SIGKILL.
@@ -331,7 +332,7 @@ def in_guarded_process(action: Callable[[], int]) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
-        os.setsid()  # so that Ctrl-C comes from the parent only, and once
+        os.setsid()  # Ctrl-C reaches only the parent, which forwards it
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() == parent:

@@ -32,7 +32,7 @@ def main() -> None:
         return
     common = ROOT / answer.stdout.strip()
     # All worktrees of a clone share its hooks, and a worktree may be deleted. So the link points to
-    # the file in the clone itself.
+    # the file in the clone's main worktree.
     our_hook = common.parent / "tools/hooks/pre-commit"
     hook = common / "hooks/pre-commit"
     if our_hook.exists() and not hook.exists() and not hook.is_symlink():

@@ -1,7 +1,8 @@
-"""Make the links of README work on the package index, which has no other file of the repository.
+"""Make the links of README work on the package index, which does not show the other files of the
+repository.
 
-`address` in pyproject.toml says where the files of the repository are shown. While it is empty,
-there is no such place, so links to files become plain text.
+`address` in pyproject.toml says where the files of the repository are shown. If it is empty, the
+files are shown nowhere, so links to files become plain text.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def with_absolute_links(text: str, address: str) -> str:
     """Return the text with absolute links. In `address`, {kind} is raw for images and blob for
     other files. If `address` is empty, leave only the texts of the links."""
 
-    def absolute(link: re.Match[str]) -> str:
+    def absolute_link(link: re.Match[str]) -> str:
         image, shown, path = link.groups()
         if not address:
             return shown
         return f"{image}[{shown}]({address.format(kind='raw' if image else 'blob')}{path})"
 
-    return _LINK.sub(absolute, text)
+    return _LINK.sub(absolute_link, text)
 
 
 def metadata_with_absolute_links(metadata: str, address: str) -> str:
@@ -61,7 +62,7 @@ def change_sdist(sdist: Path, address: str) -> None:
 
 def change_wheel(wheel: Path, address: str) -> None:
     """Change the metadata in a wheel, and its checksum."""
-    # Only builds have this package.
+    # This package is installed only in a build, so it is not imported above.
     from auditwheel.wheeltools import InWheelCtx  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with InWheelCtx(wheel, wheel):

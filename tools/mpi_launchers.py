@@ -1,8 +1,8 @@
 """mpirun of Open MPI and mpiexec of MPICH, on the hosts of `tools/hosts.py`.
 
-    over_usr = find_launchers()
-    with Hosts(2) as hosts, SshServers(hosts, folder, over_usr=over_usr) as servers:
-        command = hosts[0].command(*words_to_enter("host0", over_usr), *mpirun_words(servers))
+    usr_overlay = find_launchers()
+    with Hosts(2) as hosts, SshServers(hosts, folder, usr_overlay=usr_overlay) as servers:
+        command = hosts[0].command(*overlay_command("host0", usr_overlay), *mpirun_words(servers))
         subprocess.run([*command, "hostname"])
 
 If one of them is missing on this machine, their Debian packages are unpacked in build/mpi, but not
@@ -23,8 +23,8 @@ PACKAGES = ("openmpi-bin", "mpich")
 MPIRUN, MPIEXEC = "mpirun.openmpi", "mpiexec.hydra"
 
 
-def why_impossible() -> str:
-    """Say why the launchers cannot run here; return an empty text if they can.
+def reason_if_impossible() -> str:
+    """Return why the launchers cannot run here, or an empty text if they can.
 
     The first call may download them.
     """
@@ -36,7 +36,7 @@ def why_impossible() -> str:
 
 
 def find_launchers() -> Path | None:
-    """Return the folder that must lie over /usr, or None if both launchers are installed.
+    """Return the folder to mount over /usr, or None if both launchers are installed.
 
     The folder is build/mpi/usr, which is downloaded if necessary.
     """
@@ -55,7 +55,7 @@ def mpirun_words(servers: SshServers, *options: str, per_host: int = 1) -> list[
     hosts = ",".join(f"{name}:{per_host}" for name in servers.names)
     words = [MPIRUN, "--allow-run-as-root", "--host", hosts]
     words += ["--map-by", f"ppr:{per_host}:node", "--bind-to", "none"]
-    # The hosts have further interfaces, which do not reach the others.
+    # Use eth0 only: the other interfaces of a host do not reach the other hosts.
     words += ["--mca", "oob_tcp_if_include", "eth0"]
     words += ["--mca", "plm_rsh_args", f"-i {servers.identity} -p {servers.port}"]
     return [*words, *options]

@@ -28,9 +28,9 @@ from presets import is_configured
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
 SITE = ROOT / "build/mutants/site"
-PACKAGES = ("farandole", "horovod")  # what the tests in python/ import
-# A test that hangs because of a bug has found the bug. Its time limit is a multiple of its time
-# without a bug, and at least some seconds.
+PACKAGES = ("farandole", "horovod")  # the packages that the Python tests import
+# A test that hangs because of a bug has found the bug. The limit is a multiple of the test's time
+# without a bug, but at least TIMEOUT_MIN_S.
 TIMEOUT_FACTOR, TIMEOUT_MIN_S = 10, 60
 
 
@@ -41,7 +41,7 @@ class Mutant:
     find: str
     replace: str
     tests: str
-    quick: bool = False  # one of the few that CI plants
+    quick: bool = False  # whether CI plants this bug
 
     @property
     def in_python(self) -> bool:
@@ -61,7 +61,7 @@ def read_mutants(text: str) -> list[Mutant]:
     return mutants
 
 
-def planted(mutant: Mutant, source: str) -> str:
+def with_bug(mutant: Mutant, source: str) -> str:
     """Return the source with the bug. Raises ValueError unless the text occurs exactly once."""
     count = source.count(mutant.find)
     if count != 1:
@@ -130,8 +130,8 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
             installed = Path(sysconfig.get_path("purelib")) / package
             shutil.copytree(installed, SITE / package, dirs_exist_ok=True)
     needs_build = not all(mutant.in_python for mutant in mutants)
-    configures = needs_build and not is_configured(TREE, "dev")
-    if configures and not run(["cmake", "--fresh", "--preset", "dev"]):
+    must_configure = needs_build and not is_configured(TREE, "dev")
+    if must_configure and not run(["cmake", "--fresh", "--preset", "dev"]):
         raise SystemExit("the copy of the sources cannot be configured")
     seconds = {}
     for mutant in {mutant.tests: mutant for mutant in mutants}.values():
@@ -149,7 +149,7 @@ def outcome_of(mutant: Mutant, seconds: float) -> str:
     path = TREE / mutant.file
     original = path.read_text()
     try:
-        path.write_text(planted(mutant, original))
+        path.write_text(with_bug(mutant, original))
         found = not tests_pass(mutant, max(TIMEOUT_MIN_S, TIMEOUT_FACTOR * seconds))
     except BuildError:
         return "does not build"
@@ -183,9 +183,10 @@ def main() -> int:
         start = time.monotonic()
         outcome = outcome_of(mutant, seconds[mutant.tests])
         found += outcome == "found"
-        took = time.monotonic() - start
+        elapsed = time.monotonic() - start
         print(
-            f"  {number:>3}/{len(mutants)} {mutant.name:<56} {took:6.1f} s  {outcome}", flush=True
+            f"  {number:>3}/{len(mutants)} {mutant.name:<56} {elapsed:6.1f} s  {outcome}",
+            flush=True,
         )
     print(f"{found} of {len(mutants)} planted bugs were found")
     return 0 if found == len(mutants) else 1

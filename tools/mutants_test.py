@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mutants
-from mutants import Mutant, chosen, outcome_of, planted, read_mutants
+from mutants import Mutant, chosen, outcome_of, read_mutants, with_bug
 
 ROOT = Path(__file__).resolve().parent.parent
 BUG = Mutant("minus", "sum.txt", "a + b", "a - b", tests="sum_unit_test")
@@ -16,7 +16,7 @@ BUG = Mutant("minus", "sum.txt", "a + b", "a - b", tests="sum_unit_test")
 def test_every_listed_bug_fits_its_file() -> None:
     for mutant in read_mutants((ROOT / "tools/mutants.toml").read_text()):
         source = (ROOT / mutant.file).read_text()
-        assert planted(mutant, source) != source, mutant.name
+        assert with_bug(mutant, source) != source, mutant.name
 
 
 def test_two_bugs_cannot_have_one_name() -> None:
@@ -28,7 +28,7 @@ def test_two_bugs_cannot_have_one_name() -> None:
 @pytest.mark.parametrize("source", ["a * b", "a + b; a + b"])
 def test_a_text_that_does_not_occur_once_is_rejected(source: str) -> None:
     with pytest.raises(ValueError, match=r"sum\.txt contains the text"):
-        planted(BUG, source)
+        with_bug(BUG, source)
 
 
 @pytest.mark.parametrize(("tests_pass", "outcome"), [(True, "SURVIVED"), (False, "found")])

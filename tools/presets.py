@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_configured(root: Path, preset: str) -> bool:
-    """Return whether build/PRESET was configured after the last change of the presets. Otherwise,
-    its cache may have values that the preset no longer sets, so it must be configured afresh."""
+    """Return whether build/PRESET was configured after the last change of the presets. If not, its
+    cache may have values that the preset no longer sets, so it must be configured again."""
     ninja, presets = root / "build" / preset / "build.ninja", root / "CMakePresets.json"
     return ninja.exists() and ninja.stat().st_mtime >= presets.stat().st_mtime

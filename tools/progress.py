@@ -16,7 +16,8 @@ def say(text: str) -> None:
 
 @contextmanager
 def heartbeat(what: str, interval_s: float = HEARTBEAT_S) -> Iterator[None]:
-    """Print `what`, and repeat it with the time so far, because apt and pip are silent."""
+    """Print `what`, and print it again with the elapsed time while the block runs, because apt and
+    pip print nothing."""
     say(what)
     is_over, start = threading.Event(), time.monotonic()
 

@@ -26,13 +26,13 @@ class FileCounts:
     # is 0 where there is no code. Lines and columns begin at 1.
     starts: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def ran(self, line: int, column: int) -> bool:
-        """Tell whether the code at this place ran at least once."""
+    def has_run(self, line: int, column: int) -> bool:
+        """Return whether the code at this place ran at least once."""
         index = bisect_right(self.starts, (line, column), key=lambda start: start[:2])
         return index > 0 and self.starts[index - 1][2] > 0
 
 
-# By a file's path from the root.
+# The counts of each file. The keys are paths from the root.
 RegionCounts = dict[str, FileCounts]
 
 
@@ -46,7 +46,7 @@ def is_counted(path: str) -> bool:
     return shipped and not name.endswith(tests)
 
 
-def relative(file: str, root: Path, build: Path) -> str:
+def path_from_root(file: str, root: Path, build: Path) -> str:
     """Return a source's path from the root, or '' if it is not ours. The compiler got the path
     relative to the folder of the build."""
     path = (build / file).resolve()
@@ -57,7 +57,7 @@ def counts_of_document(document: dict[str, Any], root: Path, build: Path) -> Reg
     """Return the counts in the output of `llvm-cov export`."""
     counts: RegionCounts = {}
     for file in document["data"][0]["files"]:
-        name = relative(file["filename"], root, build)
+        name = path_from_root(file["filename"], root, build)
         if is_counted(name):
             summary = file["summary"]["lines"]
             starts = [

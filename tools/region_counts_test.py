@@ -30,8 +30,8 @@ def test_a_count_holds_up_to_the_next_place(tmp_path: Path) -> None:
     assert found == {"src/base/a.h": FileCounts(lines=4, covered_lines=3, starts=starts)}
     file = found["src/base/a.h"]
     places = [(2, 9), (3, 1), (4, 6), (4, 7), (4, 19), (4, 20), (5, 1), (6, 1), (6, 2), (9, 1)]
-    ran = [file.ran(line, column) for line, column in places]
-    assert ran == [False, True, True, False, False, True, True, True, False, False]
+    has_run = [file.has_run(line, column) for line, column in places]
+    assert has_run == [False, True, True, False, False, True, True, True, False, False]
 
 
 @pytest.mark.parametrize(

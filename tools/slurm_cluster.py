@@ -22,17 +22,17 @@ from pathlib import Path
 from types import TracebackType
 
 from hosts import Host, HostsError
-from hosts import why_impossible as why_no_hosts
-from unpacked_packages import unpack, why_not_enterable, words_to_enter
+from hosts import reason_if_impossible as why_no_hosts
+from unpacked_packages import overlay_command, unpack, why_not_enterable
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/slurm"
 PACKAGES = ("munge", "slurm-client", "slurm-wlm-basic-plugins", "slurmctld", "slurmd")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scontrol", "sinfo")
-DEBIAN_SUFFIX = "-wlm"  # the installation of the packages adds names without it
+DEBIAN_SUFFIX = "-wlm"  # Debian adds names without it at installation
 KEY_BYTES = 128
 START_SECONDS = 60
 POLL_SECONDS = 0.1
-LOG_CHARACTERS_MAX = 2000  # in an error text
+LOG_CHARACTERS_MAX = 2000  # the part of a log that an error text shows
 
 CONFIGURATION = """ClusterName=farandole
 SlurmctldHost={first_name}({first_address})
@@ -63,8 +63,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE
 CGROUP_CONFIGURATION = "CgroupPlugin=cgroup/v1\n"
 
 
-def why_impossible() -> str:
-    """Say why hosts of this machine cannot have Slurm; return an empty text if they can.
+def reason_if_impossible() -> str:
+    """Return why hosts of this machine cannot have Slurm, or an empty text if they can.
 
     The first call may download Slurm.
     """
@@ -82,7 +82,7 @@ def program_path() -> str:
 
 
 def find_slurm() -> Path | None:
-    """Return the folder that must lie over /usr, or None if all programs of Slurm are installed.
+    """Return the folder to mount over /usr, or None if all programs of Slurm are installed.
 
     The folder is build/slurm/usr, which is downloaded if necessary.
     """
@@ -100,7 +100,7 @@ def add_short_names(unpacked: Path) -> None:
 
 @dataclass
 class Daemon:
-    """A daemon of the cluster, with the file that it writes its messages to."""
+    """A daemon of the cluster, and its log file."""
 
     name: str
     log: Path
@@ -174,16 +174,16 @@ class SlurmCluster:
 
     def command(self, *words: str, host: int = 0) -> list[str]:
         """Return the command that runs `words`, such as `srun -N2 hostname`, on this host."""
-        entered = words_to_enter(self.names[host], self._over_usr)
+        entered = overlay_command(self.names[host], self._over_usr)
         setting = f"SLURM_CONF={self.configuration}"
         return self.hosts[host].command(*entered, "env", setting, *words)
 
     def log(self, daemon: str) -> str:
-        """Return what a daemon has written: munged, slurmctld, slurmd-host0, …"""
+        """Return the log of a daemon. Its name is munged, slurmctld, slurmd-host0, …"""
         return self._log_file(daemon).read_text(errors="replace")
 
     def wait_until_idle(self) -> None:
-        """Wait until no node has a job, and all can run one."""
+        """Wait until all nodes can run jobs, and none runs one."""
         self._wait_until(self._nodes_are_idle, "the nodes are not ready")
 
     def _log_file(self, daemon: str) -> Path:
@@ -223,7 +223,7 @@ class SlurmCluster:
                 stdout=output,
                 stderr=output,
                 text=True,
-                start_new_session=True,  # Ctrl-C must reach the jobs only
+                start_new_session=True,  # Ctrl-C must not reach the daemons
             )
         self._daemons.append(Daemon(daemon, log, process))
 

@@ -28,22 +28,22 @@ from pathlib import Path
 import pytest
 
 from hosts import Hosts, HostsError, namespaces
-from slurm_cluster import SlurmCluster, why_impossible
+from slurm_cluster import SlurmCluster, reason_if_impossible
 
-HANG_SECONDS = 300
+TIMEOUT_SECONDS = 300
 # A line of less than 1024 bytes, written at once: srun mixes longer lines of several tasks.
 NAMES = "(PROCID|NODEID|LOCALID|NNODES|NTASKS|JOB_NODELIST|SRUN_COMM_HOST|STEP_.*)"
 SHOW = f"echo $(env | grep -E '^SLURM_{NAMES}=') PMI_RANK=$PMI_RANK NAME=$(hostname)"
 
 
 @pytest.fixture(scope="module")
-def possible() -> None:
-    if reason := why_impossible():
+def require_slurm() -> None:
+    if reason := reason_if_impossible():
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
-def slurm(possible: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+def slurm(require_slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     folder = tmp_path_factory.mktemp("a cluster")
     with Hosts(2) as hosts, SlurmCluster(hosts, folder) as cluster:
         yield cluster
@@ -55,7 +55,7 @@ def output(words: list[str], text: str | None = None) -> str:
         input=text or "",
         capture_output=True,
         text=True,
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -152,12 +152,12 @@ def test_salloc_starts_a_program_that_is_no_step(slurm: SlurmCluster) -> None:
     assert {task["SLURM_STEP_NUM_TASKS"] for task in tasks} == {"2"}
 
 
-def test_other_settings_and_ipv6_only(possible: None, tmp_path: Path) -> None:
+def test_other_settings_and_ipv6_only(require_slurm: None, tmp_path: Path) -> None:
     settings = (
         "MpiDefault=pmi2",
         "MpiParams=ports=12000-12099",
         "LaunchParameters=use_interactive_step",
-        'InteractiveStepOptions="--interactive --preserve-env sh"',  # without a terminal
+        'InteractiveStepOptions="--interactive --preserve-env sh"',  # no terminal
     )
     with (
         Hosts(2, v6_only=True) as hosts,
@@ -176,9 +176,9 @@ def test_other_settings_and_ipv6_only(possible: None, tmp_path: Path) -> None:
         assert shell["SLURM_STEP_NUM_TASKS"] == "1"
 
 
-def test_nothing_is_left_at_the_end(possible: None, tmp_path: Path) -> None:
+def test_nothing_is_left_at_the_end(require_slurm: None, tmp_path: Path) -> None:
     installed = shutil.which("srun")
-    # The first program is no longer a child of Slurm.
+    # Because of setsid, the sleeping program is not a child of a Slurm daemon.
     script = "(setsid sleep 1000 &) >&- 2>&-; echo started; sleep 1000"
     with Hosts(2) as hosts:
         with SlurmCluster(hosts, tmp_path) as cluster:
@@ -192,13 +192,13 @@ def test_nothing_is_left_at_the_end(possible: None, tmp_path: Path) -> None:
         assert [host.processes() for host in hosts] == [[], []]
         assert not Path(state).exists()
         with client:
-            assert client.wait(HANG_SECONDS) != 0
+            assert client.wait(TIMEOUT_SECONDS) != 0
     assert not {host.namespace for host in hosts} & set(namespaces())
-    # The rest of the machine has not seen the unpacked programs.
+    # The other programs of this machine have not seen the unpacked programs.
     assert shutil.which("srun") == installed
 
 
-def test_a_daemon_that_cannot_start_shows_its_log(possible: None, tmp_path: Path) -> None:
+def test_a_daemon_that_cannot_start_shows_its_log(require_slurm: None, tmp_path: Path) -> None:
     with Hosts(1) as hosts:
         with (
             # All daemons read the setting, and any of them may end first.

@@ -21,23 +21,23 @@ from pathlib import Path
 from types import TracebackType
 
 from hosts import Host, HostsError, run_command
-from hosts import why_impossible as why_no_hosts
-from unpacked_packages import unpack, words_to_enter
+from hosts import reason_if_impossible as why_no_hosts
+from unpacked_packages import overlay_command, unpack
 
 UNPACKED = Path(__file__).resolve().parents[1] / "build/sshd"
 UNPACKED_SSHD = UNPACKED / "usr/sbin/sshd"
-PACKAGES = ("openssh-server", "libwrap0")  # the latter is often missing on machines without sshd
+PACKAGES = ("openssh-server", "libwrap0")  # sshd needs libwrap0
 CLIENT_COMMANDS = ("ssh", "ssh-keygen", "ssh-keyscan")
 START_SECONDS = 30
 POLL_SECONDS = 0.05
-LOG_CHARACTERS_MAX = 2000  # in an error text
+LOG_CHARACTERS_MAX = 2000  # the part of a log that an error text shows
 SSHD_ACCOUNT = "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin"
-# The agent of the developer would offer its own keys first.
+# The ssh agent of the developer would offer its own keys first.
 CLIENT_CONFIGURATION = "Host *\n    IdentityAgent none\n"
 
 
-def why_impossible() -> str:
-    """Say why hosts of this machine cannot have SSH servers; return an empty text if they can.
+def reason_if_impossible() -> str:
+    """Return why hosts of this machine cannot have SSH servers, or an empty text if they can.
 
     The first call may download sshd.
     """
@@ -55,7 +55,7 @@ def why_impossible() -> str:
 def find_sshd() -> Path:
     """Return the sshd of this machine, or one in build/sshd, which is downloaded if necessary."""
     if found := shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', os.defpath)}"):
-        return Path(found).absolute()  # sshd runs itself again, and needs its full path for that
+        return Path(found).absolute()  # sshd starts itself again by its full path
     if not UNPACKED_SSHD.exists():
         unpack("sshd", PACKAGES, UNPACKED, require_libraries)
     return UNPACKED_SSHD
@@ -82,7 +82,8 @@ def make_key(file: Path) -> None:
 
 
 def accounts(home: Path) -> str:
-    """Return the /etc/passwd of a host: that of this machine, but with this home for root."""
+    """Return the text of /etc/passwd for a host: as on this machine, but with this home for
+    root."""
     lines = Path("/etc/passwd").read_text().splitlines()
     if not any(line.startswith("sshd:") for line in lines):
         lines.append(SSHD_ACCOUNT)
@@ -100,7 +101,7 @@ class Server:
     host: Host
     name: str
     folder: Path
-    over_usr: Path | None = None
+    usr_overlay: Path | None = None
     process: subprocess.Popen[str] | None = None
 
     @property
@@ -119,7 +120,7 @@ class Server:
         return [self.host.v6] if self.host.v6_only else [self.host.v4, self.host.v6]
 
     def known_host(self, port: int) -> str:
-        """Return the line of a file of known hosts."""
+        """Return this server's line in a known_hosts file."""
         names = [self.name, *self.addresses()]
         patterns = names if port == 22 else [f"[{name}]:{port}" for name in names]
         key = self.host_key.with_suffix(".pub").read_text().split()
@@ -139,7 +140,7 @@ class Server:
             "UsePAM no",
             "Subsystem sftp internal-sftp",  # for scp
             "StrictModes no",  # the keys may be in a folder below /tmp, where everybody can write
-            "PidFile none",  # the default is the file of this machine's own sshd
+            "PidFile none",  # do not overwrite the file of this machine's own sshd
             "LogLevel VERBOSE",
         ]
         # From version 9.8, sshd runs further programs, and looks for them where Debian installs
@@ -165,7 +166,7 @@ class Server:
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         if sshd == UNPACKED_SSHD:
             environment |= library_environment(UNPACKED)
-        words = words_to_enter(self.name, self.over_usr)
+        words = overlay_command(self.name, self.usr_overlay)
         words += [str(sshd), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with open(self.log, "w") as log:
             self.process = self.host.start(
@@ -174,7 +175,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C must reach the clients only
+                start_new_session=True,  # Ctrl-C must not reach the servers
             )
 
     def wait_until_ready(self, port: int) -> None:
@@ -216,17 +217,17 @@ class SshServers:
         *,
         names: Sequence[str] | None = None,
         port: int = 22,
-        over_usr: Path | None = None,
+        usr_overlay: Path | None = None,
     ) -> None:
         """Use `folder` for keys and logs; it may have the keys of an earlier use. The names of the
-        hosts are host0, host1, … by default. Sessions see the folder `over_usr` laid over /usr."""
+        hosts are host0, host1, … by default. Sessions see `usr_overlay` mounted over /usr."""
         self.folder = folder.resolve()
         self.port = port
         self.names = list(names or (f"host{number}" for number in range(len(hosts))))
         self.identity = self.folder / "identity"  # the private key of the user
         self.known_hosts = self.folder / "known_hosts"
         self._servers = {
-            name: Server(host, name, self.folder / name, over_usr)
+            name: Server(host, name, self.folder / name, usr_overlay)
             for host, name in zip(hosts, self.names, strict=True)
         }
 
@@ -265,7 +266,7 @@ class SshServers:
         )
 
     def log(self, name: str) -> str:
-        """Return what the server of this host has written."""
+        """Return the log of this host's server."""
         return self._servers[name].log.read_text(errors="replace")
 
     def pid(self, name: str) -> int:

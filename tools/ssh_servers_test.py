@@ -10,21 +10,23 @@ from pathlib import Path
 import pytest
 
 from hosts import Host, Hosts, HostsError, namespaces
-from ssh_servers import SshServers, accounts, make_key, why_impossible
+from ssh_servers import SshServers, accounts, make_key, reason_if_impossible
 
-HANG_SECONDS = 300
+TIMEOUT_SECONDS = 300
 FAILURE_OF_SSH = 255
-Pair = tuple[Hosts, SshServers]
+HostsAndServers = tuple[Hosts, SshServers]
 
 
 @pytest.fixture(scope="module")
-def possible() -> None:
-    if reason := why_impossible():
+def require_ssh_servers() -> None:
+    if reason := reason_if_impossible():
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
-def pair(possible: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def hosts_and_servers(
+    require_ssh_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HostsAndServers]:
     folder = tmp_path_factory.mktemp("two servers")
     with Hosts(2) as hosts, SshServers(hosts, folder) as servers:
         yield hosts, servers
@@ -36,7 +38,7 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -52,8 +54,8 @@ def ends_of(connection: str) -> list[str]:
     return connection.split()[::2]
 
 
-def test_a_host_runs_commands_on_another_and_on_itself(pair: Pair) -> None:
-    hosts, servers = pair
+def test_a_host_runs_commands_on_another_and_on_itself(hosts_and_servers: HostsAndServers) -> None:
+    hosts, servers = hosts_and_servers
     for client, name, server in (
         (hosts[0], "host1", hosts[1]),
         (hosts[1], "host0", hosts[0]),
@@ -65,16 +67,16 @@ def test_a_host_runs_commands_on_another_and_on_itself(pair: Pair) -> None:
         assert ends_of(answer) == expected
 
 
-def test_a_command_reaches_further_hosts(pair: Pair) -> None:
-    hosts, servers = pair
+def test_a_command_reaches_further_hosts(hosts_and_servers: HostsAndServers) -> None:
+    hosts, servers = hosts_and_servers
     options = ["-oBatchMode=yes", "-oStrictHostKeyChecking=yes", "-i", str(servers.identity)]
     further = shlex.join(["ssh", *options, "--", "host0", "echo $SSH_CONNECTION"])
     answer = output(servers.command(hosts[0], "host1", further))
     assert ends_of(answer) == [hosts[1].v4, hosts[0].v4]
 
 
-def test_the_home_is_not_that_of_the_developer(pair: Pair) -> None:
-    hosts, servers = pair
+def test_the_home_is_not_that_of_the_developer(hosts_and_servers: HostsAndServers) -> None:
+    hosts, servers = hosts_and_servers
     home = servers.home("host1")
     assert output(servers.command(hosts[0], "host1", "echo ~; pwd")).splitlines() == [
         str(home),
@@ -83,8 +85,8 @@ def test_the_home_is_not_that_of_the_developer(pair: Pair) -> None:
     assert list(servers.home("host0").iterdir()) == []
 
 
-def test_another_user_key_is_refused(pair: Pair, tmp_path: Path) -> None:
-    hosts, servers = pair
+def test_another_user_key_is_refused(hosts_and_servers: HostsAndServers, tmp_path: Path) -> None:
+    hosts, servers = hosts_and_servers
     make_key(tmp_path / "other")
     done = run(servers.command(hosts[0], "host1", "true", identity=tmp_path / "other"))
     assert done.returncode == FAILURE_OF_SSH
@@ -95,8 +97,10 @@ def known_hosts_of(host: Host) -> Path:
     return host.settings / "ssh/ssh_known_hosts"
 
 
-def test_another_or_an_unknown_host_key_is_refused(pair: Pair, tmp_path: Path) -> None:
-    hosts, servers = pair
+def test_another_or_an_unknown_host_key_is_refused(
+    hosts_and_servers: HostsAndServers, tmp_path: Path
+) -> None:
+    hosts, servers = hosts_and_servers
     make_key(tmp_path / "other")
     other = f"host1 {(tmp_path / 'other.pub').read_text()}"
     right = servers.known_hosts.read_text()
@@ -113,7 +117,7 @@ def test_another_or_an_unknown_host_key_is_refused(pair: Pair, tmp_path: Path) -
     output(servers.command(hosts[0], "host1", "true"))
 
 
-def test_another_port_other_names_and_ipv6_only(possible: None, tmp_path: Path) -> None:
+def test_another_port_other_names_and_ipv6_only(require_ssh_servers: None, tmp_path: Path) -> None:
     with (
         Hosts(2, v6_only=True) as hosts,
         SshServers(hosts, tmp_path, names=["left", "right"], port=2222) as servers,
@@ -123,8 +127,8 @@ def test_another_port_other_names_and_ipv6_only(possible: None, tmp_path: Path) 
     assert answer.split()[3] == "2222"
 
 
-def test_nothing_is_left_at_the_end(possible: None, tmp_path: Path) -> None:
-    # The first program is no longer a child of the server.
+def test_nothing_is_left_at_the_end(require_ssh_servers: None, tmp_path: Path) -> None:
+    # Because of setsid, the sleeping program is not a child of the server.
     script = "(setsid sleep 1000 &) >&- 2>&-; echo started; sleep 1000"
     with Hosts(2) as hosts:
         with SshServers(hosts, tmp_path) as servers:
@@ -135,12 +139,12 @@ def test_nothing_is_left_at_the_end(possible: None, tmp_path: Path) -> None:
             assert "Starting session" in servers.log("host1")
         assert [host.processes() for host in hosts] == [[], []]
         with client:
-            assert client.wait(HANG_SECONDS) != 0
+            assert client.wait(TIMEOUT_SECONDS) != 0
     assert not {host.namespace for host in hosts} & set(namespaces())
     assert not any(host.settings.exists() for host in hosts)
 
 
-def test_keys_are_used_again(possible: None, tmp_path: Path) -> None:
+def test_keys_are_used_again(require_ssh_servers: None, tmp_path: Path) -> None:
     keys = set()
     with Hosts(1) as hosts:
         for _ in range(2):
@@ -150,7 +154,9 @@ def test_keys_are_used_again(possible: None, tmp_path: Path) -> None:
     assert len(keys) == 1
 
 
-def test_a_server_that_cannot_start_shows_its_log(possible: None, tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_shows_its_log(
+    require_ssh_servers: None, tmp_path: Path
+) -> None:
     with Hosts(1) as hosts:
         with (
             pytest.raises(HostsError, match=r"(?s)sshd on host0 ended.*Badly formatted port"),

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-Stages = dict[str, Callable[[], object]]  # what to run, by name
+Stages = dict[str, Callable[[], object]]  # the functions that run the stages, by name
 
-# `./dev ci` begins no stage after this time. A stage may take 20 minutes on a slow machine.
+# `./dev ci` starts no stage after this time. A stage may take 20 minutes on a slow machine.
 CI_LIMIT_S = 65 * 60
 REPEATED_LINES, REPEATED_ERRORS, REPEATED_COLUMNS = 60, 10, 300
 OUTPUT_WAIT_S = 5
 
 
-def chosen(names: Sequence[str], stages: Stages, groups: dict[str, Stages]) -> Stages:
-    """Return the stages that `names` lists. A name may also be that of a group of stages."""
+def chosen_stages(names: Sequence[str], stages: Stages, groups: dict[str, Stages]) -> Stages:
+    """Return the stages with these names. A name may also stand for a group of stages."""
     if unknown := set(names) - set(stages) - set(groups):
         known = " ".join([*groups, *stages])
         raise SystemExit(f"no test label {unknown.pop()!r}; there are: {known}")
@@ -60,7 +60,7 @@ def run_stages(stages: Stages, logs: Path, limit_s: float = math.inf) -> int:
         rows.append(row)
     print("", *rows, sep="\n")
     for name in failed:
-        errors, end = what_to_repeat(logs / f"{name}.log")
+        errors, end = errors_and_last_lines(logs / f"{name}.log")
         print(f"\n[dev] === {name} FAILED", *errors, "it ended with", *end, "", sep="\n")
     summary = f"{len(rows) - len(failed) - len(left_out)} passed, {len(failed)} failed"
     if left_out:
@@ -80,7 +80,7 @@ def outcome_of(passed: bool) -> str:
 
 def run_one(stage: Callable[[], object], log: Path) -> bool:
     log.parent.mkdir(parents=True, exist_ok=True)
-    with copied_to(log):
+    with copying_output_to(log):
         try:
             stage()
         except (SystemExit, OSError) as failure:
@@ -90,10 +90,10 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 
 
 @contextmanager
-def copied_to(log: Path) -> Iterator[None]:
+def copying_output_to(log: Path) -> Iterator[None]:
     """Copy the output of this process and its children to `log`, and show the output as usual.
 
-    A child that outlives its stage may go on writing. copied_to() waits only briefly for it.
+    A child that outlives its stage may go on writing. This function waits only briefly for it.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -117,7 +117,7 @@ def copied_to(log: Path) -> Iterator[None]:
             print("[dev] a process of this stage still runs", flush=True)
 
 
-def what_to_repeat(log: Path) -> tuple[list[str], list[str]]:
+def errors_and_last_lines(log: Path) -> tuple[list[str], list[str]]:
     """Return the first compiler errors that are not among the last lines, and the last lines."""
     text = log.read_text(errors="replace")
     lines = [line[:REPEATED_COLUMNS] for line in text.rstrip().split("\n")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import Stages, chosen
+from stages import Stages, chosen_stages
 
 HERE = Path(__file__).resolve().parent
 
@@ -20,10 +20,14 @@ def nothing() -> None:
 def test_a_name_may_be_that_of_a_group() -> None:
     stages: Stages = dict.fromkeys(("unit", "tsan", "model"), nothing)
     record = {name: stages[name] for name in ("tsan", "model")}
-    assert list(chosen(["model", "unit"], stages, {"record": record})) == ["model", "unit"]
-    assert list(chosen(["unit", "record"], stages, {"record": record})) == ["unit", "tsan", "model"]
+    assert list(chosen_stages(["model", "unit"], stages, {"record": record})) == ["model", "unit"]
+    assert list(chosen_stages(["unit", "record"], stages, {"record": record})) == [
+        "unit",
+        "tsan",
+        "model",
+    ]
     with pytest.raises(SystemExit, match="'tsam'; there are: record unit tsan model"):
-        chosen(["unit", "tsam"], stages, {"record": record})
+        chosen_stages(["unit", "tsam"], stages, {"record": record})
 
 
 def run(stages: str, logs: Path, limit_s: float = 600) -> subprocess.CompletedProcess[str]:

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Strangers: connections from outside of a job to the ports at which the job listens.
+"""Strangers: connections to the ports of a job by processes that do not belong to the job.
 
     tools/stranger_traffic.py HOST:PORT… --idle 200 --dribbling 20 --messages 1000 --seconds 5
 
 Some connections stay idle. Some dribble: they send one byte every 100 ms. If the job closes one of
-these, it is opened again after 0 to 2 seconds. Malformed messages are sent as well, each on a
-connection of its own, which stays open until the job closes it, but for a second at most. At the
+these, it is opened again after 0 to 2 seconds. Malformed messages are sent as well, each on its own
+connection. The connection stays open until the job closes it, but for at most one second. At the
 end, a report is printed as JSON.
 
-A job gives strangers no answer. Only a replay begins with a valid message, which the job answers.
-The answer has new random numbers, so what the replay sends next is not valid. A stranger counts as
-accepted if it receives anything, or, for a replay, more than that first answer.
+A job must not answer strangers. Only a replay, which repeats recorded bytes of a real connection,
+begins with a valid message, so the job answers once. The answer has new random numbers, so the next
+bytes of the replay are not valid. A stranger counts as accepted if it receives anything. A replay
+counts as accepted if it receives more than the first answer.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from hosts import Host, run_command
 
 CONNECT_SECONDS_MAX = 0.02
 DRIBBLE_SECONDS = 0.1
-CLOSED_SECONDS_MAX = 2.0  # until a connection that the job has closed is opened again
-PAUSE_SECONDS = 0.005  # a pause, so that connections and bytes come in small groups
-MESSAGE_SECONDS_MAX = 1.0  # until the connection of a malformed message is closed
+CLOSED_SECONDS_MAX = 2.0  # before we open a closed connection again
+PAUSE_SECONDS = 0.005  # between small groups of connections and bytes
+MESSAGE_SECONDS_MAX = 1.0  # before we close the connection of a message
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(189)  # the beginning of a TLS ClientHello
 HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -47,15 +48,15 @@ def listening_endpoints(host: Host) -> list[str]:
 
 @dataclass(eq=False)
 class Stranger:
-    """One connection."""
+    """One connection to the job."""
 
     kind: str
     socket: socket.socket
     closes_at: float = float("inf")
-    sent: int = 0  # by a dribbling connection, in bytes
-    received: int = 0  # in bytes
-    first_answer: int = 0  # in bytes
-    rest: bytes = b""
+    sent: int = 0  # bytes that a dribbling connection has sent
+    received: int = 0  # bytes
+    first_answer: int = 0  # bytes, see Message
+    later_bytes: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Message:
     kind: str
     endpoint: str
     content: bytes
-    first_answer: int = 0  # how many bytes a replay may receive
-    rest: bytes = b""  # of a replay: what it sends after the first answer
+    first_answer: int = 0  # how many bytes the job may answer to a replay
+    later_bytes: bytes = b""  # what a replay sends after the first answer
 
 
 def write_replays(file: Path, replays: list[Message]) -> None:
@@ -78,20 +79,22 @@ def as_text(value: object) -> object:
 
 def read_replays(file: Path) -> list[Message]:
     rows = json.loads(file.read_text())
-    as_bytes = [{name: bytes.fromhex(row[name]) for name in ("content", "rest")} for row in rows]
+    as_bytes = [
+        {name: bytes.fromhex(row[name]) for name in ("content", "later_bytes")} for row in rows
+    ]
     return [Message(**row | given) for row, given in zip(rows, as_bytes, strict=True)]
 
 
 class Strangers:
     def __init__(self, endpoints: list[str], replays: list[Message], seed: int) -> None:
-        self.endpoints, self.replays, self.source = endpoints, replays, random.Random(seed)
+        self.endpoints, self.replays, self.random_source = endpoints, replays, random.Random(seed)
         self.selector = selectors.DefaultSelector()
         self.idle, self.dribbling = set[Stranger](), set[Stranger]()
-        self.sending: deque[Stranger] = deque()  # malformed messages, the oldest first
-        self.to_open: list[tuple[float, str]] = []  # a heap: when, and of which kind
+        self.sending: deque[Stranger] = deque()  # connections with malformed messages, oldest first
+        self.scheduled: list[tuple[float, str]] = []  # a heap of (time, kind of connection)
         self.connected, self.messages = Counter[str](), Counter[str]()
         self.not_connected = self.answer_bytes = self.accepted = 0
-        self.held: list[int] = []  # open idle and dribbling connections, every 100 ms
+        self.open_counts: list[int] = []  # how many idle and dribbling ones were open, every 100 ms
 
     def run(self, wanted: dict[str, int], messages: int, seconds: float) -> None:
         begin = now = time.monotonic()
@@ -100,8 +103,8 @@ class Strangers:
             for _ in range(count):
                 self.open_later(kind)
         while now < begin + seconds:
-            while self.to_open and self.to_open[0][0] <= now:
-                self.open_lasting(heapq.heappop(self.to_open)[1])
+            while self.scheduled and self.scheduled[0][0] <= now:
+                self.open_lasting(heapq.heappop(self.scheduled)[1])
             if now >= next_dribble:
                 self.dribble()
                 next_dribble += DRIBBLE_SECONDS
@@ -127,21 +130,21 @@ class Strangers:
         return stranger
 
     def open_later(self, kind: str) -> None:
-        delay = self.source.uniform(0, CLOSED_SECONDS_MAX)
-        heapq.heappush(self.to_open, (time.monotonic() + delay, kind))
+        delay = self.random_source.uniform(0, CLOSED_SECONDS_MAX)
+        heapq.heappush(self.scheduled, (time.monotonic() + delay, kind))
 
     def open_lasting(self, kind: str) -> None:
-        stranger = self.connect(kind, self.source.choice(self.endpoints))
+        stranger = self.connect(kind, self.random_source.choice(self.endpoints))
         if stranger is None:
             self.open_later(kind)
         else:
-            self.lasting(kind).add(stranger)
+            self.connections_of(kind).add(stranger)
 
-    def lasting(self, kind: str) -> set[Stranger]:
+    def connections_of(self, kind: str) -> set[Stranger]:
         return self.idle if kind == "idle" else self.dribbling
 
     def dribble(self) -> None:
-        self.held.append(len(self.idle) + len(self.dribbling))
+        self.open_counts.append(len(self.idle) + len(self.dribbling))
         for stranger in list(self.dribbling):
             self.send(stranger, HELLO[stranger.sent : stranger.sent + 1] or b"\0")
             stranger.sent += 1
@@ -152,19 +155,23 @@ class Strangers:
         if (stranger := self.connect(message.kind, message.endpoint)) is None:
             return
         stranger.closes_at = time.monotonic() + MESSAGE_SECONDS_MAX
-        stranger.first_answer, stranger.rest = message.first_answer, message.rest
+        stranger.first_answer, stranger.later_bytes = message.first_answer, message.later_bytes
         self.sending.append(stranger)
         self.send(stranger, message.content)
 
     def malformed_message(self) -> Message:
-        source, endpoint = self.source, self.source.choice(self.endpoints)
-        begin = HELLO[: source.randrange(1, len(HELLO))]
-        some = source.randbytes(source.randrange(1, 3000))
-        contents = {"random": some, "truncated TLS": begin, "TLS and random": begin + some}
-        contents |= {"HTTP": HTTP, "our name": b"FARN" + some}
+        random_source, endpoint = self.random_source, self.random_source.choice(self.endpoints)
+        begin = HELLO[: random_source.randrange(1, len(HELLO))]
+        random_bytes = random_source.randbytes(random_source.randrange(1, 3000))
+        contents = {
+            "random": random_bytes,
+            "truncated TLS": begin,
+            "TLS and random": begin + random_bytes,
+        }
+        contents |= {"HTTP": HTTP, "our name": b"FARN" + random_bytes}
         kinds = [*contents, "replay"] if self.replays else [*contents]
-        if (kind := source.choice(kinds)) == "replay":
-            return source.choice(self.replays)
+        if (kind := random_source.choice(kinds)) == "replay":
+            return random_source.choice(self.replays)
         return Message(kind, endpoint, contents[kind])
 
     def send(self, stranger: Stranger, data: bytes) -> None:
@@ -195,7 +202,7 @@ class Strangers:
         self.answer_bytes += received
         self.accepted += before <= stranger.first_answer < stranger.received
         if before < stranger.first_answer <= stranger.received:
-            self.send(stranger, stranger.rest)
+            self.send(stranger, stranger.later_bytes)
 
     def close(self, stranger: Stranger) -> None:
         if stranger.socket.fileno() < 0:
@@ -203,7 +210,7 @@ class Strangers:
         self.selector.unregister(stranger.socket)
         stranger.socket.close()
         if stranger.kind in ("idle", "dribbling"):
-            self.lasting(stranger.kind).discard(stranger)
+            self.connections_of(stranger.kind).discard(stranger)
             self.open_later(stranger.kind)
 
 
@@ -217,8 +224,8 @@ def main() -> None:
     parser.add_argument("--replays", type=Path, help="messages, as written by write_replays()")
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
     replays = read_replays(arguments.replays) if arguments.replays else []
     strangers = Strangers(arguments.endpoints, replays, arguments.seed)
     wanted = {"idle": arguments.idle, "dribbling": arguments.dribbling}
@@ -232,7 +239,7 @@ def main() -> None:
         "connected": strangers.connected,
         "not_connected": strangers.not_connected,
         "messages": strangers.messages,
-        "held": statistics.median(strangers.held),
+        "held": statistics.median(strangers.open_counts),
         "answer_bytes": strangers.answer_bytes,
         "accepted": strangers.accepted,
     }

@@ -1,7 +1,8 @@
 """Debian packages that are unpacked in a folder but not installed, so that no service starts.
 
-Some programs have the paths of their parts compiled in. `words_to_enter()` starts such a program
-with the folder laid over /usr, as if the packages were installed; other programs do not see them.
+Some programs find their files only at paths below /usr. `overlay_command()` returns the words that
+start such a program with the folder mounted over /usr, as if the packages were installed. Other
+programs do not see the packages.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from progress import heartbeat
 # `unshare --mount` gives the program its own view of the files, so that the rest of the machine
 # does not see the folder $2 over /usr. The program does not see what is mounted below /usr, such
 # as the drivers of a GPU in a container.
-ENTER = """set -e
+ENTER_SCRIPT = """set -e
 hostname "$1"
 if [ -n "$2" ]; then mount -t overlay -o "lowerdir=$2:/usr" overlay /usr; fi
 shift 2
@@ -29,18 +30,28 @@ COMMANDS_TO_ENTER = ("hostname", "mount", "unshare")
 APT_GET = ("apt-get", "-qq", "-o=Acquire::http::Timeout=30", "-o=APT::Sandbox::User=root")
 
 
-def words_to_enter(name: str, over_usr: Path | None) -> list[str]:
-    """Return the words before a command that runs with this name of the host, and with the folder
-    `over_usr` laid over /usr if there is one."""
-    return ["unshare", "--uts", "--mount", "sh", "-c", ENTER, "sh", name, str(over_usr or "")]
+def overlay_command(name: str, usr_overlay: Path | None) -> list[str]:
+    """Return the words to put before a command. The command then runs with this host name, and with
+    the folder `usr_overlay`, if there is one, mounted over /usr."""
+    return [
+        "unshare",
+        "--uts",
+        "--mount",
+        "sh",
+        "-c",
+        ENTER_SCRIPT,
+        "sh",
+        name,
+        str(usr_overlay or ""),
+    ]
 
 
-def why_not_enterable(over_usr: Path | None) -> str:
-    """Say why programs cannot run with this folder over /usr; return an empty text if they can."""
+def why_not_enterable(usr_overlay: Path | None) -> str:
+    """Return why programs cannot run with this folder over /usr, or an empty text if they can."""
     if missing := [name for name in COMMANDS_TO_ENTER if shutil.which(name) is None]:
         return f"the command `{missing[0]}` is missing"
     try:
-        run_command(*words_to_enter("probe", over_usr), "true")
+        run_command(*overlay_command("probe", usr_overlay), "true")
     except HostsError as failure:
         return str(failure)
     return ""
@@ -76,14 +87,14 @@ def unpack(
             download(what, packages, archives, dependencies)
         for archive in archives.glob("*.deb"):
             run_command("dpkg-deb", "-x", str(archive), str(content))
-        if (libraries := content / "lib").exists():  # as on a machine where /lib is /usr/lib
+        if (libraries := content / "lib").exists():  # /lib is a link to /usr/lib
             shutil.copytree(libraries, content / "usr/lib", symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(libraries)
         prepare(content)
         try:
             content.rename(target)
         except OSError as failure:
-            if not target.exists():  # it exists if another process was faster
+            if not target.exists():  # another process may have made it meanwhile
                 raise HostsError(f"cannot write {target}: {failure}") from None
 
 
@@ -97,7 +108,7 @@ def download(what: str, packages: Sequence[str], folder: Path, dependencies: boo
 
 
 def with_dependencies(packages: Sequence[str]) -> list[str]:
-    """Add the packages that the packages depend on; leave out those that are installed."""
+    """Return the packages and their dependencies, without those that are installed."""
     plan = run_command(*APT_GET, "install", "--simulate", "--no-install-recommends", *packages)
     return new_packages(plan)
 

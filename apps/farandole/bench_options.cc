@@ -27,34 +27,34 @@ constexpr std::array<Operation, 5> kMeasuredOperations = {
     Operation::kAllreduce, Operation::kReducescatter, Operation::kAllgather, Operation::kBroadcast,
     Operation::kAlltoall};
 
-constexpr const char* kBenchFooter = R"(
+constexpr const char* kBenchHelpFooter = R"(
 Examples:
   farandole bench allreduce -n 2 --sizes 8,1K,1M,64M
   farandole bench allgather -n 4 --dtype bfloat16 --memory ordinary --consume --json result.json
 
-OPERATION is allreduce, reducescatter, allgather, broadcast or alltoall. Sizes are in bytes; K, M and
-G mean 1024, 1024^2 and 1024^3. As in nccl-tests, a size is that of the tensor of an allreduce or
-broadcast, of a rank's whole input of reducescatter or alltoall, and of the whole output of
-allgather. It is rounded up to whole elements for every rank.
+OPERATION is allreduce, reducescatter, allgather, broadcast or alltoall. Sizes are in bytes; K, M
+and G mean 1024, 1024^2 and 1024^3. As in nccl-tests, a size means the tensor for allreduce and
+broadcast, a rank's whole input for reducescatter and alltoall, and the whole output for allgather.
+It is rounded up to whole elements for every rank.
 
 Before every repetition, each rank writes new input, and all ranks wait in a barrier. The time of a
 repetition is that of its slowest rank. Allreduce and broadcast work in place. Every result is
-checked, outside the timed region. With --consume, sizes above that of the L2 cache use three buffers
-in turn, and the timed region includes reading the result. algbw is size / p50; busbw is algbw x
-2(n-1)/n for allreduce, x 1 for broadcast and x (n-1)/n for the others.
+checked, outside the timed region. With --consume, sizes above that of the L2 cache rotate between
+three buffers, and the timed region includes reading the result. algbw is size / p50; busbw is algbw
+x 2(n-1)/n for allreduce, x 1 for broadcast and x (n-1)/n for the others.
 
 --json FILE writes a list of objects with operation, bytes, ranks, dtype, memory, consume, p50_us,
 p99_us, algbw_gbps, busbw_gbps and verified. It is written after every size, so an interrupted job
 leaves its results. The exit code is 1 if a result was wrong.
 )";
 
-Status unknown_word_error(std::string_view what, const std::string& word,
+Status unknown_word_error(std::string_view kind, const std::string& word,
                           const std::string& choices) {
-  return Status::fix_call(format_text("{} \"{}\" is unknown; the choices are {}", what,
+  return Status::fix_call(format_text("{} \"{}\" is unknown; the choices are {}", kind,
                                       escape_controls(word), choices));
 }
 
-Result<Operation> operation_named(const std::string& word) {
+Result<Operation> parse_operation(const std::string& word) {
   std::vector<std::string_view> choices;
   for (const Operation operation : kMeasuredOperations) {
     if (row_of(operation).name == word) return operation;
@@ -66,7 +66,7 @@ Result<Operation> operation_named(const std::string& word) {
 }
 
 // Accepts all types except bool, which has no sum.
-Result<DType> dtype_named(const std::string& word) {
+Result<DType> parse_dtype(const std::string& word) {
   std::vector<std::string_view> choices;
   for (const DTypeRow& row : kDTypes) {
     if (row.dtype == DType::kBool) continue;
@@ -76,7 +76,7 @@ Result<DType> dtype_named(const std::string& word) {
   return unknown_word_error("the --dtype", word, join_text(choices, ", "));
 }
 
-Result<std::size_t> size_in(const std::string& word) {
+Result<std::size_t> parse_size(const std::string& word) {
   std::size_t size = 0;
   const char* const end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, size);
@@ -91,11 +91,11 @@ Result<std::size_t> size_in(const std::string& word) {
                   escape_controls(word)));
 }
 
-Result<std::vector<std::size_t>> sizes_in(const std::string& words) {
+Result<std::vector<std::size_t>> parse_sizes(const std::string& words) {
   std::vector<std::size_t> sizes;
   std::istringstream list(words + ",");
   for (std::string word; std::getline(list, word, ',');) {
-    FARANDOLE_TRY_ASSIGN(const std::size_t size, size_in(word));
+    FARANDOLE_TRY_ASSIGN(const std::size_t size, parse_size(word));
     sizes.push_back(size);
   }
   return sizes;
@@ -105,7 +105,7 @@ Result<std::vector<std::size_t>> sizes_in(const std::string& words) {
 
 BenchOptions::BenchOptions(CLI::App& app)
     : command_(app.add_subcommand("bench", "Measure a collective operation on this host")) {
-  command_->footer(kBenchFooter);
+  command_->footer(kBenchHelpFooter);
   command_->allow_extras(false);
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->add_option("operation", operation_, "What to measure")->type_name("OPERATION");
@@ -126,10 +126,10 @@ BenchOptions::BenchOptions(CLI::App& app)
 
 Result<BenchPlan> BenchOptions::plan() const {
   BenchPlan plan;
-  FARANDOLE_TRY_ASSIGN(plan.operation, operation_named(operation_));
+  FARANDOLE_TRY_ASSIGN(plan.operation, parse_operation(operation_));
   FARANDOLE_TRY_ASSIGN(plan.ranks, whole_number("-n", workers_, 1, kRanksMax));
-  FARANDOLE_TRY_ASSIGN(plan.sizes, sizes_in(sizes_));
-  FARANDOLE_TRY_ASSIGN(plan.dtype, dtype_named(dtype_));
+  FARANDOLE_TRY_ASSIGN(plan.sizes, parse_sizes(sizes_));
+  FARANDOLE_TRY_ASSIGN(plan.dtype, parse_dtype(dtype_));
   if (memory_ != "heap" && memory_ != "ordinary")
     return unknown_word_error("the --memory", memory_, "heap and ordinary");
   plan.heap = memory_ == "heap";

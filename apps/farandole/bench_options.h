@@ -18,13 +18,13 @@ class BenchOptions {
   BenchOptions(const BenchOptions&) = delete;
   BenchOptions& operator=(const BenchOptions&) = delete;
 
-  bool chosen() const { return command_->parsed(); }
+  bool is_chosen() const { return command_->parsed(); }
   // Whether this process is a worker of the job that job() describes.
   bool is_worker() const { return is_worker_; }
   // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
-  // Returns a job whose workers run this program with the same arguments, and with --worker.
-  // Errors: kFixCall, kStop.
+  // Returns the options of a job. Its workers run this program with the same arguments and with
+  // --worker. Errors: kFixCall, kStop.
   Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
 
  private:

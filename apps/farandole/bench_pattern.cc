@@ -34,7 +34,7 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
       inputs_(static_cast<std::size_t>(ranks), Period(kPeriod * element_bytes_)),
       sum_(kPeriod * element_bytes_) {
   const std::size_t value_count = 1 + std::max<std::size_t>(kSumMax / inputs_.size(), 1);
-  const auto put = [&](Period& period, std::size_t index, std::size_t value) {
+  const auto append_value = [&](Period& period, std::size_t index, std::size_t value) {
     const std::uint64_t bits = bits_of(dtype, value);
     std::memcpy(&period[index * element_bytes_], &bits, element_bytes_);
   };
@@ -43,30 +43,30 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
     for (std::size_t rank = 0; rank < inputs_.size(); ++rank) {
       const std::size_t value =
           (index * 7919 + rank * 104729 + index * index) % kPeriod % value_count;
-      put(inputs_[rank], index, value);
+      append_value(inputs_[rank], index, value);
       sum += value;
     }
-    put(sum_, index, sum);
+    append_value(sum_, index, sum);
   }
 }
 
 void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
   const Period& period = inputs_[static_cast<std::size_t>(rank)];
-  std::size_t from = first % kPeriod * element_bytes_;
-  for (std::size_t begin = 0; begin < bytes; from = 0) {
-    const std::size_t part = std::min(period.size() - from, bytes - begin);
-    std::memcpy(memory + begin, &period[from], part);
-    begin += part;
+  std::size_t pattern_begin = first % kPeriod * element_bytes_;
+  for (std::size_t begin = 0; begin < bytes; pattern_begin = 0) {
+    const std::size_t count = std::min(period.size() - pattern_begin, bytes - begin);
+    std::memcpy(memory + begin, &period[pattern_begin], count);
+    begin += count;
   }
 }
 
 bool BenchPattern::matches(const Period& period, const std::byte* memory, std::size_t bytes,
                            std::size_t first) const {
-  std::size_t from = first % kPeriod * element_bytes_;
-  for (std::size_t begin = 0; begin < bytes; from = 0) {
-    const std::size_t part = std::min(period.size() - from, bytes - begin);
-    if (std::memcmp(memory + begin, &period[from], part) != 0) return false;
-    begin += part;
+  std::size_t pattern_begin = first % kPeriod * element_bytes_;
+  for (std::size_t begin = 0; begin < bytes; pattern_begin = 0) {
+    const std::size_t count = std::min(period.size() - pattern_begin, bytes - begin);
+    if (std::memcmp(memory + begin, &period[pattern_begin], count) != 0) return false;
+    begin += count;
   }
   return true;
 }

@@ -1,8 +1,8 @@
 // BenchPattern: the contents of the ranks' buffers in `farandole bench` and in the programs of
 // bench/, and the expected results. The values are small whole numbers, so a sum over all ranks is
 // exact in every type. The pattern repeats after a prime number of elements, so that the check
-// finds data at a wrong offset. Every repetition of the benchmark starts at another element of the
-// pattern.
+// finds data at a wrong offset. Every repetition of the benchmark starts at a different element of
+// the pattern, so that the check finds results of an earlier repetition.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ class BenchPattern {
  public:
   BenchPattern(DType dtype, int ranks);
 
-  // Writes a rank's input, beginning with element `first` of the pattern.
+  // Writes the input of a rank. It begins with element `first` of the pattern.
   void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const;
   // Whether `memory` contains a rank's input.
   bool is_input(const std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
     return matches(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first);
   }
-  // Whether `memory` contains the result that `rank` must get from an operation on `bytes` bytes
-  // (see BenchPlan::bytes_for).
+  // Whether `memory` contains the result of an operation for `rank`. `bytes` is the rounded size
+  // (BenchPlan::bytes_for).
   bool is_result(Operation operation, const std::byte* memory, std::size_t bytes, int rank,
                  std::size_t first) const;
 

@@ -15,8 +15,8 @@ struct BenchPlan {
   int ranks = 1;
   std::vector<std::size_t> sizes;  // as the user gave them; bytes_for() rounds them
   DType dtype = DType::kFloat32;
-  bool heap = true;      // true: memory from Engine::allocate(); false: ordinary memory
-  bool consume = false;  // use several buffers in turn, and read the result inside the timed region
+  bool heap = true;       // true: memory from Engine::allocate(); false: ordinary memory
+  bool consume = false;   // rotate between several buffers, and read the result in the timed region
   std::string json_path;  // the file for the results; empty: none
 
   // Rounds a size up to whole elements for every rank. As in nccl-tests, a size means the bytes of
@@ -27,16 +27,16 @@ struct BenchPlan {
 
 struct BenchRow {
   std::size_t bytes = 0;
-  double p50_us = 0;  // the median of the repetitions; the time of each is that of its slowest rank
+  // The median over the repetitions. Each of them counts with the time of its slowest rank.
+  double p50_us = 0;
   double p99_us = 0;
   bool verified = false;
 
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };
 
-// Returns busbw ÷ algbw, as nccl-tests define them (doc/PERFORMANCE.md there). busbw is the
-// bandwidth that the best algorithm needs on each link, so it does not depend on the number of
-// ranks.
+// Returns busbw ÷ algbw, as nccl-tests define them (doc/PERFORMANCE.md there). The best algorithm
+// needs the bandwidth busbw on each link, so busbw does not depend on the number of ranks.
 double bus_factor(Operation operation, int ranks);
 
 // The lines of the table for the terminal.

@@ -27,16 +27,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-using Memory = std::shared_ptr<std::byte>;
+using Buffer = std::shared_ptr<std::byte>;
 
-constexpr std::chrono::milliseconds kWaitSlice(100);
-constexpr Seconds kProgressPeriod(0.2);
-constexpr std::size_t kRotatingBuffers = 3;
+constexpr std::chrono::milliseconds kWaitInterval(100);
+constexpr Seconds kProgressInterval(0.2);
+constexpr std::size_t kRotatingBufferCount = 3;
 constexpr std::size_t kAlignment = 128;
-constexpr int kWarmUps = 3;
-// About how many seconds all operations of one size may take.
+constexpr int kWarmUpRepetitions = 3;
+// The approximate time for all operations of one size, in seconds.
 constexpr double kOperationSeconds = 0.4;
-// About how many seconds one size may take in all, with writing and checking.
+// The approximate time for one size, including writing and checking, in seconds.
 constexpr double kTotalSeconds = 3;
 constexpr double kRepetitionsMin = 5;
 constexpr double kRepetitionsMax = 5000;
@@ -49,14 +49,14 @@ std::size_t l2_bytes() {
 // Reads every word once. The sum keeps the compiler from removing the loop.
 void read_all(const std::byte* memory, std::size_t bytes) {
   std::uint64_t sum = 0;
-  for (std::size_t at = 0; at + sizeof(sum) <= bytes; at += sizeof(sum)) {
+  for (std::size_t position = 0; position + sizeof(sum) <= bytes; position += sizeof(sum)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, memory + at, sizeof(word));
+    std::memcpy(&word, memory + position, sizeof(word));
     sum += word;
   }
-  for (std::size_t at = bytes / sizeof(sum) * sizeof(sum); at < bytes; ++at)
-    sum += static_cast<std::uint64_t>(memory[at]);
-  [[maybe_unused]] volatile const std::uint64_t kept = sum;
+  for (std::size_t position = bytes / sizeof(sum) * sizeof(sum); position < bytes; ++position)
+    sum += static_cast<std::uint64_t>(memory[position]);
+  [[maybe_unused]] volatile const std::uint64_t sink = sum;
 }
 
 class BenchWorker {
@@ -93,7 +93,7 @@ class BenchWorker {
     double total = 0;  // includes writing the inputs and checking the results
   };
 
-  Result<Memory> allocate(std::size_t bytes) {
+  Result<Buffer> allocate(std::size_t bytes) {
     if (plan_.heap) {
       auto memory = engine_.allocate(bytes);
       if (!memory.ok() || engine_.is_shared(memory->get(), bytes)) return memory;
@@ -107,27 +107,27 @@ class BenchWorker {
     if (memory == nullptr)
       return Status::stop(
           format_text("no memory for {}; choose smaller --sizes", size_text(bytes)));
-    return Memory(
+    return Buffer(
         memory, [](std::byte* owned) { ::operator delete[](owned, std::align_val_t{kAlignment}); });
   }
 
-  std::int64_t elements(std::size_t bytes) const {
+  std::int64_t element_count(std::size_t bytes) const {
     return static_cast<std::int64_t>(bytes / row_of(plan_.dtype).bytes);
   }
-  // The bytes of one rank's share of a tensor that is divided among the ranks.
-  std::size_t piece(std::size_t bytes) const {
+  // The size of one rank's share, in bytes, if the tensor is divided among the ranks.
+  std::size_t share_bytes(std::size_t bytes) const {
     return bytes / static_cast<std::size_t>(plan_.ranks);
   }
   std::size_t input_bytes(std::size_t bytes) const {
-    return plan_.operation == Operation::kAllgather ? piece(bytes) : bytes;
+    return plan_.operation == Operation::kAllgather ? share_bytes(bytes) : bytes;
   }
   std::size_t output_bytes(std::size_t bytes) const {
-    return plan_.operation == Operation::kReducescatter ? piece(bytes) : bytes;
+    return plan_.operation == Operation::kReducescatter ? share_bytes(bytes) : bytes;
   }
 
-  Result<Outcome> call(const Submission& submission) {
-    FARANDOLE_TRY_ASSIGN(const Handle handle, engine_.submit(submission, kWaitSlice));
-    while (!engine_.wait(handle, kWaitSlice)) continue;
+  Result<Outcome> submit_and_wait(const Submission& submission) {
+    FARANDOLE_TRY_ASSIGN(const Handle handle, engine_.submit(submission, kWaitInterval));
+    while (!engine_.wait(handle, kWaitInterval)) continue;
     Outcome outcome = engine_.take(handle);
     FARANDOLE_TRY(outcome.status);
     return outcome;
@@ -143,7 +143,7 @@ class BenchWorker {
     submission.input = values.data();
     submission.output = values.data();
     submission.reduce_op = ReduceOp::kMax;
-    return call(submission).status();
+    return submit_and_wait(submission).status();
   }
 
   Submission submission_for(std::size_t bytes) const {
@@ -151,16 +151,16 @@ class BenchWorker {
     submission.operation = plan_.operation;
     submission.name = "bench";
     submission.dtype = plan_.dtype;
-    submission.shape = {elements(input_bytes(bytes))};
+    submission.shape = {element_count(input_bytes(bytes))};
     return submission;
   }
 
-  Status prepare(std::size_t bytes) {
+  Status prepare_buffers(std::size_t bytes) {
     inputs_.clear();
     output_.reset();
     const bool rotates = plan_.consume && bytes > l2_bytes();
-    for (std::size_t i = 0; i < (rotates ? kRotatingBuffers : 1); ++i) {
-      FARANDOLE_TRY_ASSIGN(Memory memory, allocate(input_bytes(bytes)));
+    for (std::size_t i = 0; i < (rotates ? kRotatingBufferCount : 1); ++i) {
+      FARANDOLE_TRY_ASSIGN(Buffer memory, allocate(input_bytes(bytes)));
       inputs_.push_back(std::move(memory));
     }
     if (plan_.operation != Operation::kReducescatter) return {};
@@ -170,7 +170,7 @@ class BenchWorker {
 
   // Runs one repetition: writes the input, waits in a barrier, times the operation, checks the
   // result.
-  Result<Times> repeat(std::size_t bytes, BenchRow& row) {
+  Result<Times> run_repetition(std::size_t bytes, BenchRow& row) {
     const auto total_began = Clock::now();
     const int rank = engine_.topology().rank;
     const std::size_t first = ++repetition_;
@@ -179,9 +179,9 @@ class BenchWorker {
     Submission submission = submission_for(bytes);
     submission.input = input;
     submission.output = output_ ? output_.get() : input;
-    FARANDOLE_TRY(call(Submission{}).status());  // a barrier
+    FARANDOLE_TRY(submit_and_wait(Submission{}).status());  // a barrier
     const auto began = Clock::now();
-    FARANDOLE_TRY_ASSIGN(const Outcome outcome, call(submission));
+    FARANDOLE_TRY_ASSIGN(const Outcome outcome, submit_and_wait(submission));
     const std::byte* const result =
         outcome.received ? outcome.received.get() : static_cast<std::byte*>(submission.output);
     if (plan_.consume) read_all(result, output_bytes(bytes));
@@ -192,11 +192,11 @@ class BenchWorker {
 
   Result<BenchRow> measure(std::size_t bytes) {
     BenchRow row{.bytes = bytes, .verified = true};
-    FARANDOLE_TRY(prepare(bytes));
+    FARANDOLE_TRY(prepare_buffers(bytes));
     Times warm_up_times;
-    for (int i = 0; i < kWarmUps; ++i) {
+    for (int i = 0; i < kWarmUpRepetitions; ++i) {
       show_progress(bytes, 0, 0);
-      FARANDOLE_TRY_ASSIGN(warm_up_times, repeat(bytes, row));
+      FARANDOLE_TRY_ASSIGN(warm_up_times, run_repetition(bytes, row));
     }
     std::vector<double> slowest_times = {warm_up_times.operation, warm_up_times.total};
     FARANDOLE_TRY(maximize_over_ranks(slowest_times));
@@ -206,7 +206,7 @@ class BenchWorker {
         static_cast<std::size_t>(std::clamp(repetitions, kRepetitionsMin, kRepetitionsMax)));
     for (std::size_t i = 0; i < times.size(); ++i) {
       show_progress(bytes, i, times.size());
-      FARANDOLE_TRY_ASSIGN(const Times one, repeat(bytes, row));
+      FARANDOLE_TRY_ASSIGN(const Times one, run_repetition(bytes, row));
       times[i] = one.operation;
     }
     FARANDOLE_TRY(maximize_over_ranks(times));
@@ -220,8 +220,8 @@ class BenchWorker {
   }
 
   // Writes the whole list again, because a JSON list ends with a bracket. The text only becomes
-  // longer, so one write replaces the old text. If the job is interrupted, at most the last size is
-  // missing.
+  // longer, so one write replaces all of the old text. If the job is interrupted, only the last
+  // size can be missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
     if (!is_rank_zero_ || plan_.json_path.empty()) return {};
     const std::string text = bench_json(plan_, rows);
@@ -241,7 +241,7 @@ class BenchWorker {
     std::fflush(stdout);
   }
   void show_progress(std::size_t bytes, std::size_t done, std::size_t count) {
-    if (!shows_progress_ || Clock::now() - progress_shown_at_ < kProgressPeriod) return;
+    if (!shows_progress_ || Clock::now() - progress_shown_at_ < kProgressInterval) return;
     progress_shown_at_ = Clock::now();
     const std::string progress_text =
         count > 0 ? format_text("{} of {}", done, count) : "warming up";
@@ -260,8 +260,8 @@ class BenchWorker {
   bool shows_progress_;
   Clock::time_point progress_shown_at_{};
   std::size_t repetition_ = 0;
-  std::vector<Memory> inputs_;  // the repetitions use them in turn
-  Memory output_;               // for operations whose output is not the input
+  std::vector<Buffer> inputs_;  // the repetitions rotate between them
+  Buffer output_;               // unused if the operation works in place
 };
 
 Status measure_all(Engine& engine, const BenchPlan& plan) {
@@ -272,7 +272,7 @@ Status measure_all(Engine& engine, const BenchPlan& plan) {
 }
 
 // Prints the error, but only on rank 0, because all ranks fail for the same reason.
-int fail(const Status& status) {
+int report_error(const Status& status) {
   const char* const rank = std::getenv("FARANDOLE_RANK");
   if (rank != nullptr && std::string_view(rank) != "0") return 1;
   const std::string text = "farandole bench: " + status.message();
@@ -284,12 +284,12 @@ int fail(const Status& status) {
 
 int run_bench_worker(const BenchPlan& plan) {
   auto options = EngineOptions::from_environment();
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return report_error(options.status());
   auto engine = Engine::create(*std::move(options));
-  if (!engine.ok()) return fail(engine.status());
+  if (!engine.ok()) return report_error(engine.status());
   const Status status = measure_all(**engine, plan);
   (void)(*engine)->shutdown(status.ok() ? "its measurement is done" : status.message());
-  return status.ok() ? 0 : fail(status);
+  return status.ok() ? 0 : report_error(status);
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// One rank of `farandole bench`. It uses only the public interface, as any other program does.
+// One rank of `farandole bench`. It uses only the public interface, like any other program.
 #pragma once
 
 #include "bench_plan.h"

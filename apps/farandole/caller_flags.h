@@ -13,13 +13,14 @@ namespace farandole {
 class CallerFlags {
  public:
   // The heading of these flags in the help text.
-  static constexpr const char* kGroup = "For programs that start jobs and pass open descriptors";
+  static constexpr const char* kHelpGroup =
+      "For programs that start jobs and pass open descriptors";
   explicit CallerFlags(CLI::App& command);
   CallerFlags(const CallerFlags&) = delete;
   CallerFlags& operator=(const CallerFlags&) = delete;
 
   // Call it after parsing. Errors: kFixCall if a value is not the number of an open descriptor, or
-  // if a list is not as long as the job needs.
+  // if a list does not have the length that the job needs.
   Result<CallerDescriptors> descriptors(int workers) const;
   bool only_lists_hosts() const { return only_lists_hosts_; }
 

@@ -29,13 +29,13 @@ std::string command_words(const CLI::App& app) {
   return words + option_words(app);
 }
 
-// Returns one branch per command for a `case` of bash or zsh. `before` and `after` enclose the
+// Returns one branch per command for a `case` of bash or zsh. `prefix` and `suffix` enclose the
 // words of a command.
-std::string cases(const CLI::App& app, std::string_view before, std::string_view after) {
+std::string case_branches(const CLI::App& app, std::string_view prefix, std::string_view suffix) {
   std::string text;
   for (const CLI::App* command : app.get_subcommands({}))
-    text += format_text("      {}) {}{}{} ;;\n", command->get_name(), before,
-                        option_words(*command), after);
+    text += format_text("      {}) {}{}{} ;;\n", command->get_name(), prefix,
+                        option_words(*command), suffix);
   return text;
 }
 
@@ -54,7 +54,7 @@ std::string bash_script(const CLI::App& app) {
 }}
 complete -o default -F _farandole farandole
 )",
-                     command_words(app), cases(app, "words='", "'"));
+                     command_words(app), case_branches(app, "words='", "'"));
 }
 
 std::string zsh_script(const CLI::App& app) {
@@ -71,7 +71,7 @@ _farandole() {{
 }}
 compdef _farandole farandole
 )",
-                     command_words(app), cases(app, "compadd -- ", ""));
+                     command_words(app), case_branches(app, "compadd -- ", ""));
 }
 
 std::string quoted_for_fish(std::string_view text) {

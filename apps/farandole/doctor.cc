@@ -60,7 +60,7 @@ std::string as_one_line(std::string text) {
   return escape_controls(text);
 }
 
-std::string as_table(const std::vector<Row>& rows, bool colors) {
+std::string table_text(const std::vector<Row>& rows, bool colors) {
   std::size_t width = 0;
   for (const Row& row : rows) width = std::max(width, row.name.size());
   std::string text;
@@ -75,7 +75,7 @@ std::string as_table(const std::vector<Row>& rows, bool colors) {
   return text;
 }
 
-std::string as_json_text(const std::vector<Row>& rows) {
+std::string json_text(const std::vector<Row>& rows) {
   auto list = nlohmann::ordered_json::array();
   for (const Row& row : rows)
     list.push_back({{"name", row.name},
@@ -87,7 +87,7 @@ std::string as_json_text(const std::vector<Row>& rows) {
   return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string verdict(const std::vector<Row>& rows) {
+std::string overall_result(const std::vector<Row>& rows) {
   std::string missing;
   for (const Row& row : rows)
     if (row.is_fatal()) missing += (missing.empty() ? "" : ", ") + row.name;
@@ -100,8 +100,8 @@ int run_doctor(bool as_json) {
   const auto rows = all_rows();
   const bool broken = std::ranges::any_of(rows, [](const Row& row) { return row.is_fatal(); });
   const std::string text =
-      as_json ? as_json_text(rows)
-              : as_table(rows, wants_colors(STDOUT_FILENO)) + "\n" + verdict(rows) + "\n";
+      as_json ? json_text(rows)
+              : table_text(rows, wants_colors(STDOUT_FILENO)) + "\n" + overall_result(rows) + "\n";
   std::fputs(text.c_str(), stdout);
   return broken ? 1 : 0;
 }

@@ -24,15 +24,15 @@ namespace {
 
 constexpr std::string_view kInterfaces = "FARANDOLE_NETWORK_INTERFACES";
 constexpr std::string_view kPorts = "FARANDOLE_PORTS";
-constexpr int kUsualColumns = 100;
+constexpr int kColumnsDefault = 100;
 constexpr int kColumnsMin = 60;
-// Jobs wait longer. But if ssh does not reach a host within this time, users should look at that
-// host.
+// A job waits longer for its hosts. But a host that ssh does not reach within this time has a
+// problem that the report must show.
 constexpr auto kStartTimeMax = std::chrono::seconds(30);
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const HostReport& host) {
+Json host_json(const HostReport& host) {
   Json object{{"name", host.name}, {"error", host.start_error}};
   if (host.facts) {
     const HostFacts& facts = *host.facts;
@@ -57,8 +57,8 @@ Json json_of(const HostReport& host) {
   return object;
 }
 
-Json json_of(const Survey& survey, const std::string& from, const Attempt& attempt) {
-  return {{"from", from},
+Json connection_json(const Survey& survey, const std::string& host_name, const Attempt& attempt) {
+  return {{"from", host_name},
           {"to", survey.hosts.at(attempt.to).name},
           {"address", attempt.address},
           {"state", short_text(attempt.failure)},
@@ -67,27 +67,28 @@ Json json_of(const Survey& survey, const std::string& from, const Attempt& attem
           {"bytes_per_second", attempt.bytes_per_second}};
 }
 
-std::string json_text(const Survey& survey, const std::vector<Problem>& problems) {
-  Json whole{{"works", std::ranges::none_of(problems, &Problem::is_fatal)},
-             {"hosts", Json::array()},
-             {"connections", Json::array()},
-             {"problems", Json::array()}};
+std::string survey_json_text(const Survey& survey, const std::vector<Problem>& problems) {
+  Json report{{"works", std::ranges::none_of(problems, &Problem::is_fatal)},
+              {"hosts", Json::array()},
+              {"connections", Json::array()},
+              {"problems", Json::array()}};
   for (const HostReport& host : survey.hosts) {
-    whole["hosts"].push_back(json_of(host));
+    report["hosts"].push_back(host_json(host));
     for (const Attempt& attempt : host.attempts)
-      whole["connections"].push_back(json_of(survey, host.name, attempt));
+      report["connections"].push_back(connection_json(survey, host.name, attempt));
   }
   for (const Problem& problem : problems)
-    whole["problems"].push_back({{"state", problem.is_fatal ? "does not work" : "limited"},
-                                 {"found", problem.found},
-                                 {"to_do", problem.advice}});
-  return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    report["problems"].push_back({{"state", problem.is_fatal ? "does not work" : "limited"},
+                                  {"found", problem.found},
+                                  {"to_do", problem.advice}});
+  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 ReportStyle report_style() {
-  winsize window{};
-  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-  return {.columns = std::max(is_known ? window.ws_col : kUsualColumns, kColumnsMin),
+  winsize terminal_size{};
+  const bool is_terminal =
+      ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal_size) == 0 && terminal_size.ws_col > 0;
+  return {.columns = std::max(is_terminal ? terminal_size.ws_col : kColumnsDefault, kColumnsMin),
           .has_colors = wants_colors(STDOUT_FILENO)};
 }
 
@@ -96,8 +97,8 @@ ReportStyle report_style() {
 DoctorHosts::DoctorHosts(CLI::App& doctor)
     : hosts_(
           doctor,
-          "Examines these hosts over ssh, and the connections between them; the numbers of slots "
-          "have no meaning") {
+          "Examines these hosts over ssh, and the connections between them; numbers of slots are "
+          "ignored") {
   const auto add = [&](std::string_view name, const char* type, std::optional<std::string>& value) {
     const KnobRow& row = knob_named(name);
     doctor.add_option(std::string(row.flag), value, std::string(row.help))
@@ -109,18 +110,18 @@ DoctorHosts::DoctorHosts(CLI::App& doctor)
   add(kPorts, "TEXT", ports_);
 }
 
-Result<bool> DoctorHosts::has_hosts() const {
-  if (!hosts_.has_hosts() && (hosts_.has_ssh() || interfaces_ || ports_))
+Result<bool> DoctorHosts::names_hosts() const {
+  if (!hosts_.names_hosts() && (hosts_.has_ssh_flags() || interfaces_ || ports_))
     return Status::fix_call(
         "a flag for several hosts was given, but no hosts; name the hosts with -H or --hostfile");
-  return hosts_.has_hosts();
+  return hosts_.names_hosts();
 }
 
 Result<ExaminationPlan> DoctorHosts::plan() const {
   ExaminationPlan plan;
-  FARANDOLE_TRY_ASSIGN(plan.hosts, hosts_.listed());
-  FARANDOLE_TRY_ASSIGN(plan.ssh, hosts_.ssh());
-  plan.program = path_on_hosts();
+  FARANDOLE_TRY_ASSIGN(plan.hosts, hosts_.listed_hosts());
+  FARANDOLE_TRY_ASSIGN(plan.ssh, hosts_.ssh_options());
+  plan.program = path_of_program();
   Knobs knobs;
   FARANDOLE_TRY(read_knobs(knobs, [](const char* name) { return std::getenv(name); }));
   if (interfaces_) plan.settings.push_back(format_text("{}={}", kInterfaces, *interfaces_));
@@ -141,7 +142,7 @@ Result<int> DoctorHosts::run(bool as_json) const {
   FARANDOLE_TRY_ASSIGN(const Survey survey, examine_hosts(plan));
   const std::vector<Problem> problems = problems_of(survey);
   const std::string text =
-      as_json ? json_text(survey, problems) : hosts_report(survey, problems, report_style());
+      as_json ? survey_json_text(survey, problems) : hosts_report(survey, problems, report_style());
   std::fputs(text.c_str(), stdout);
   return std::ranges::any_of(problems, &Problem::is_fatal) ? 1 : 0;
 }

@@ -20,9 +20,9 @@ class DoctorHosts {
   DoctorHosts(const DoctorHosts&) = delete;
   DoctorHosts& operator=(const DoctorHosts&) = delete;
 
-  // Call it after parsing. Whether the user has named hosts. Errors: kFixCall if the user has named
-  // none, but has given a flag that is only for hosts.
-  Result<bool> has_hosts() const;
+  // Returns whether the user has named hosts. Call it after parsing. Errors: kFixCall if the user
+  // has given a flag that needs hosts, but no hosts.
+  Result<bool> names_hosts() const;
   // Examines the hosts, prints the report, and returns the exit code: 1 if a job over the hosts
   // does not work. Errors: kFixCall if the flags are wrong; kStop for a limit of this host.
   Result<int> run(bool as_json) const;

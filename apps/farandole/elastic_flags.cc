@@ -26,7 +26,7 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
       "Makes the job elastic: if a worker fails, the others go on as long as at least N are left, "
       "and a new worker takes its place (see below)");
   add("--max-workers", "N", workers_max_,
-      "Elastic jobs: how many workers the job has at most, if hosts come and go");
+      "Elastic jobs: the largest number of workers, if hosts come and go");
   add("--host-discovery-script", "COMMAND", discovery_,
       "Elastic jobs: a command that writes the hosts that the job may use, one per line, such as "
       "`hen:4`. It runs every second; hosts that it adds join the job, and hosts that it "
@@ -41,8 +41,8 @@ ElasticFlags::ElasticFlags(CLI::App& command) {
                   "LOW and doubles with each failure up to HIGH; default {},{}",
                   defaults.cooldown_min.count(), defaults.cooldown_max.count()));
   add("--elastic-timeout", "S", timeout_,
-      format_text("Elastic jobs: seconds that the workers wait until there are --min-workers of "
-                  "them; default {}",
+      format_text("Elastic jobs: the time in seconds for which the workers wait until there are at "
+                  "least --min-workers; default {}",
                   defaults.shortage_max.count()));
 }
 
@@ -95,7 +95,7 @@ Result<DiscoveryPlan> ElasticFlags::discovery(std::optional<int> workers,
         format_text("-n is {}, but it must be between --min-workers {} and --max-workers {}", first,
                     elastic.workers_min, elastic.workers_max));
   DiscoveryPlan plan{
-      .program = *discovery_, .slots_first = first, .slots_max = elastic.workers_max};
+      .program = *discovery_, .slots_at_start = first, .slots_max = elastic.workers_max};
   if (slots_per_host_) {
     FARANDOLE_TRY_ASSIGN(plan.slots_default,
                          whole_number("--slots-per-host", *slots_per_host_, 1, kWorkersMax));

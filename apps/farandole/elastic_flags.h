@@ -22,10 +22,11 @@ class ElasticFlags {
 
   // Whether a program lists the hosts: --host-discovery-script was given.
   bool discovers_hosts() const { return discovery_.has_value(); }
-  // Call it if the hosts are fixed, and this launcher has no driver. Errors: kFixCall.
+  // Rejects flags that need --host-discovery-script. Call it if this flag is not given and this
+  // launcher has no driver. Errors: kFixCall.
   Status check_without_discovery() const;
-  // What the driver needs to find the hosts. `workers` is the value of -n; empty: not given.
-  // Errors: kFixCall.
+  // Returns what the driver needs to find the hosts. `workers` is the value of -n, or empty if -n
+  // is not given. Errors: kFixCall.
   Result<DiscoveryPlan> discovery(std::optional<int> workers,
                                   const Membership::Options& elastic) const;
   // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
@@ -33,7 +34,8 @@ class ElasticFlags {
     return flag == "--host-discovery-script" || flag == "--slots-per-host";
   }
   // Call it after parsing. `workers` is the number of workers at the start of the job, or the
-  // largest number. Returns nothing if the job is not elastic. Errors: kFixCall.
+  // largest possible number if the start is not known yet. The result is empty if the job is not
+  // elastic. Errors: kFixCall.
   Result<std::optional<Membership::Options>> options(int workers,
                                                      const FrameworkFlags& frameworks) const;
 

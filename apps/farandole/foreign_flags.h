@@ -5,8 +5,8 @@
 
 namespace farandole {
 
-// Returns what users can do instead of giving a word such as "-np" or "--output-filename=log".
-// Returns an empty string if the table in foreign_flags.cc has no such flag.
+// Returns the advice for a word such as "-np" or "--output-filename=log". Returns an empty string
+// if the table in foreign_flags.cc has no such flag.
 std::string_view hint_for_foreign_flag(std::string_view word);
 
 }  // namespace farandole

@@ -35,13 +35,13 @@ HostFlags::HostFlags(CLI::App& command, const char* help) {
       ->group("Several hosts");
 }
 
-bool HostFlags::has(std::string_view flag) {
+bool HostFlags::is_host_flag(std::string_view flag) {
   constexpr std::array<std::string_view, 5> kFlags{"--hosts", "--hostfile", "--ssh-port",
                                                    "--ssh-identity-file", "--ssh-accept-new-hosts"};
   return std::ranges::find(kFlags, flag) != kFlags.end();
 }
 
-Result<std::vector<HostEntry>> HostFlags::listed() const {
+Result<std::vector<HostEntry>> HostFlags::listed_hosts() const {
   if (hosts_ && hostfile_) return Status::fix_call("give -H or --hostfile, not both");
   if (hosts_) return parse_hosts(*hosts_);
   const auto text = file_text(*hostfile_);
@@ -51,7 +51,7 @@ Result<std::vector<HostEntry>> HostFlags::listed() const {
   return parse_hostfile(*text, *hostfile_);
 }
 
-Result<SshOptions> HostFlags::ssh() const {
+Result<SshOptions> HostFlags::ssh_options() const {
   SshOptions options{.identity_file = ssh_identity_file_.value_or(""),
                      .accepts_new_hosts = ssh_accept_new_hosts_};
   if (ssh_port_) {

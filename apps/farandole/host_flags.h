@@ -17,21 +17,21 @@ namespace farandole {
 // An object cannot be copied or moved, because the parser holds references into it.
 class HostFlags {
  public:
-  // `help` explains the flag -H.
+  // `help` is the help text of the flag -H.
   HostFlags(CLI::App& command, const char* help);
   HostFlags(const HostFlags&) = delete;
   HostFlags& operator=(const HostFlags&) = delete;
 
   // Whether -H or --hostfile was given.
-  bool has_hosts() const { return hosts_ || hostfile_; }
+  bool names_hosts() const { return hosts_ || hostfile_; }
   // Whether a flag for ssh was given.
-  bool has_ssh() const { return ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_; }
+  bool has_ssh_flags() const { return ssh_port_ || ssh_identity_file_ || ssh_accept_new_hosts_; }
   // The hosts as the user has listed them. Errors: kFixCall.
-  Result<std::vector<HostEntry>> listed() const;
+  Result<std::vector<HostEntry>> listed_hosts() const;
   // Errors: kFixCall.
-  Result<SshOptions> ssh() const;
-  // Whether this is one of these flags.
-  static bool has(std::string_view flag);
+  Result<SshOptions> ssh_options() const;
+  // Whether `flag` is one of the flags of this class.
+  static bool is_host_flag(std::string_view flag);
 
  private:
   std::optional<std::string> hosts_;

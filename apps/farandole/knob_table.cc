@@ -24,8 +24,9 @@ std::string values_of(const KnobRow& row) {
 
 // Escapes each bar, which would otherwise end the cell of the table.
 std::string escape_for_cell(std::string text) {
-  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
-    text.replace(at, 1, "\\|");
+  for (std::size_t position = 0; (position = text.find('|', position)) != std::string::npos;
+       position += 2)
+    text.replace(position, 1, "\\|");
   return text;
 }
 
@@ -33,12 +34,13 @@ std::string in_backquotes(std::string_view text) {
   return text.empty() ? std::string() : format_text("`{}`", text);
 }
 
-std::string unchanged(std::string_view text) { return std::string(text); }
+std::string as_is(std::string_view text) { return std::string(text); }
 
-// Returns the older names of a knob. `shown` formats each of them.
-std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
-  std::string text = shown(row.old_name);
-  if (!row.old_off_switch.empty()) text += format_text(", and {} for 0", shown(row.old_off_switch));
+// Returns the older names of a knob. `format_name` formats each of them.
+std::string old_names(const KnobRow& row, std::string (*format_name)(std::string_view)) {
+  std::string text = format_name(row.horovod_name);
+  if (!row.horovod_off_switch.empty())
+    text += format_text(", and {} for 0", format_name(row.horovod_off_switch));
   return text;
 }
 
@@ -51,8 +53,8 @@ std::string knob_table_text() {
     text += format_text("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
                         values_of(row), default_text.empty() ? "none" : default_text);
     if (!row.flag.empty()) text += format_text("    flag of `farandole run`: {}\n", row.flag);
-    if (!row.old_name.empty())
-      text += format_text("    also understood: {}\n", old_names(row, unchanged));
+    if (!row.horovod_name.empty())
+      text += format_text("    also understood: {}\n", old_names(row, as_is));
   }
   return text;
 }

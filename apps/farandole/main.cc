@@ -51,9 +51,9 @@ with `scp -p`, and give it to `farandole run --secret FILE`. Everyone who has th
 job and read its data. Remove it when no job uses it any more.
 )";
 
-// The command can be started with closed standard streams (`<&- >&-`). Then the next files that we
-// open would get the numbers of these streams, and text for the standard output would be written to
-// these files.
+// The command can be started with closed standard streams (`<&- >&-`). Without this function, the
+// next files that we open would get the numbers of these streams. Text for the standard output
+// would then be written to these files.
 void open_closed_standard_descriptors() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != number) std::abort();
@@ -62,34 +62,37 @@ void open_closed_standard_descriptors() {
 // The words before and after the first `--`. The parser gets only the first part, because it would
 // also look for its own options in the second part.
 struct CommandLine {
-  std::vector<std::string> before;
-  std::vector<std::string> after;
+  std::vector<std::string> before_dashes;
+  std::vector<std::string> after_dashes;
 };
 
 CommandLine split_at_dashes(int count, char** arguments) {
-  const std::vector<std::string> all(arguments + 1, arguments + count);
-  const auto dashes = std::find(all.begin(), all.end(), "--");
-  return {{all.begin(), dashes}, {dashes == all.end() ? dashes : dashes + 1, all.end()}};
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  return {{words.begin(), dashes}, {dashes == words.end() ? dashes : dashes + 1, words.end()}};
 }
 
-int reject(const char* who, const std::string& why, const char* help) {
-  const auto text = farandole::red_on_terminal(STDERR_FILENO, std::string(who) + ": " + why);
+int report_usage_error(const char* command_name, const std::string& why, const char* help) {
+  const auto text =
+      farandole::red_on_terminal(STDERR_FILENO, std::string(command_name) + ": " + why);
   std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
 }
 
 // Checks that all text was written, so that the command fails if the disk is full.
-int code_after_printing(int code) {
+int exit_code_after_flush(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "farandole: the standard output could not be written (%s)\n",
                std::strerror(errno));
   return code == 0 ? 1 : code;
 }
 
-int reject_run(const std::string& why) { return reject("farandole run", why, kRunHelp); }
+int report_run_error(const std::string& why) {
+  return report_usage_error("farandole run", why, kRunHelp);
+}
 
-int run_here(farandole::JobOptions job) {
-  if (job.workers == 0) return farandole::run_job(job);  // the program is for other hosts
+int run_on_this_host(farandole::JobOptions job) {
+  if (job.workers == 0) return farandole::run_job(job);  // the program runs only on other hosts
   const auto python = farandole::choose_python(job.command.front());
   job.command.front() = python.program;
   if (!python.other_path.empty() && !(job.has_driver && job.nodes->node != 0))
@@ -101,18 +104,18 @@ int run_here(farandole::JobOptions job) {
 
 int list_hosts(const farandole::DriverPlan& plan) {
   for (const auto& host : plan.hosts) std::printf("%s %d\n", host.name.c_str(), host.slots);
-  return code_after_printing(0);
+  return exit_code_after_flush(0);
 }
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
   farandole::RunOptions::Overrides overrides;
-  if (options.only_lists_hosts() && !options.has_hosts())
-    return reject_run("--list-hosts needs the hosts: give -H HOSTS or --hostfile FILE");
-  if (options.has_hosts()) {
+  if (options.only_lists_hosts() && !options.names_hosts())
+    return report_run_error("--list-hosts needs the hosts: give -H HOSTS or --hostfile FILE");
+  if (options.names_hosts()) {
     auto plan = options.plan(after_dashes);
-    if (!plan.ok()) return reject_run(plan.status().message());
+    if (!plan.ok()) return report_run_error(plan.status().message());
     if (options.only_lists_hosts()) return list_hosts(*plan);
-    plan->program = farandole::path_on_hosts();
+    plan->program = farandole::path_of_program();
     plan->version = FARANDOLE_VERSION;
     if (plan->discovery) return farandole::run_driver(*plan);
     const auto& first = plan->hosts.front();
@@ -121,11 +124,12 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
     overrides.workers = first.slots;
   }
   auto job = options.job(after_dashes, overrides);
-  return job.ok() ? run_here(*std::move(job)) : reject_run(job.status().message());
+  return job.ok() ? run_on_this_host(*std::move(job)) : report_run_error(job.status().message());
 }
 
-farandole::Result<farandole::JobOptions> job_of(const farandole::LauncherSession& session) {
-  FARANDOLE_TRY(session.enter());
+farandole::Result<farandole::JobOptions> make_job_options(
+    const farandole::LauncherSession& session) {
+  FARANDOLE_TRY(session.apply_order());
   CLI::App app;
   const farandole::RunOptions options(app);
   std::vector<std::string> words(session.order().flags.rbegin(), session.order().flags.rend());
@@ -143,61 +147,63 @@ farandole::Result<farandole::JobOptions> job_of(const farandole::LauncherSession
 int run_for_driver() {
   const auto session = farandole::LauncherSession::begin(FARANDOLE_VERSION);
   if (!session.ok() && session.status().message().empty()) return 1;
-  if (!session.ok()) return reject("farandole agent", session.status().message(), kRunHelp);
-  auto job = job_of(*session);
-  if (!job.ok()) return reject_run(session->order().host + ": " + job.status().message());
+  if (!session.ok())
+    return report_usage_error("farandole agent", session.status().message(), kRunHelp);
+  auto job = make_job_options(*session);
+  if (!job.ok()) return report_run_error(session->order().host + ": " + job.status().message());
   job->has_driver = true;
   job->output.always_has_colors = session->order().has_colors;
   job->output.box_columns = static_cast<int>(session->order().columns);
   job->secret.descriptor = session->secret();
   const auto& relayed = session->order().relayed;
-  if (!relayed) return run_here(*std::move(job));
+  if (!relayed) return run_on_this_host(*std::move(job));
   return farandole::run_relayed_launcher(*relayed, job->workers, [&](const auto& caller) {
     job->caller = caller;
-    return run_here(*std::move(job));
+    return run_on_this_host(*std::move(job));
   });
 }
 
 int doctor(const farandole::DoctorHosts& hosts, bool as_json) {
-  const auto reject_doctor = [](const farandole::Status& why) {
-    return reject("farandole doctor", why.message(), "farandole doctor --help");
+  const auto report_doctor_error = [](const farandole::Status& why) {
+    return report_usage_error("farandole doctor", why.message(), "farandole doctor --help");
   };
-  const auto has_hosts = hosts.has_hosts();
-  if (!has_hosts.ok()) return reject_doctor(has_hosts.status());
-  if (!*has_hosts) return code_after_printing(farandole::run_doctor(as_json));
+  const auto names_hosts = hosts.names_hosts();
+  if (!names_hosts.ok()) return report_doctor_error(names_hosts.status());
+  if (!*names_hosts) return exit_code_after_flush(farandole::run_doctor(as_json));
   const auto code = hosts.run(as_json);
-  return code.ok() ? code_after_printing(*code) : reject_doctor(code.status());
+  return code.ok() ? exit_code_after_flush(*code) : report_doctor_error(code.status());
 }
 
 int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
-  const auto reject_bench = [](const farandole::Status& why) {
-    return reject("farandole bench", why.message(), "farandole bench --help");
+  const auto report_bench_error = [](const farandole::Status& why) {
+    return report_usage_error("farandole bench", why.message(), "farandole bench --help");
   };
   const auto plan = options.plan();
-  if (!plan.ok()) return reject_bench(plan.status());
+  if (!plan.ok()) return report_bench_error(plan.status());
   if (options.is_worker()) return farandole::run_bench_worker(*plan);
   const auto job = options.job(*plan, words);
-  return job.ok() ? farandole::run_job(*job) : reject_bench(job.status());
+  return job.ok() ? farandole::run_job(*job) : report_bench_error(job.status());
 }
 
 int print_completion(const CLI::App& app, const std::string& shell) {
   const std::string script = farandole::completion_script(app, shell);
   if (script.empty())
-    return reject("farandole completion",
-                  "there is no completion for the shell \"" + shell +
-                      "\"; give bash, zsh or fish, for example `farandole completion bash`",
-                  "farandole completion --help");
+    return report_usage_error(
+        "farandole completion",
+        "there is no completion for the shell \"" + shell +
+            "\"; give bash, zsh or fish, for example `farandole completion bash`",
+        "farandole completion --help");
   std::fputs(script.c_str(), stdout);
-  return code_after_printing(0);
+  return exit_code_after_flush(0);
 }
 
 int make_secret(const std::string& path) {
-  const auto made = path.empty() ? farandole::Status::fix_call(
-                                       "which file? For example `farandole secret "
-                                       "job.secret`")
-                                 : farandole::make_secret_file(path);
-  if (made.ok()) return 0;
-  return reject("farandole secret", made.message(), "farandole secret --help");
+  const auto status = path.empty() ? farandole::Status::fix_call(
+                                         "which file? For example `farandole secret "
+                                         "job.secret`")
+                                   : farandole::make_secret_file(path);
+  if (status.ok()) return 0;
+  return report_usage_error("farandole secret", status.message(), "farandole secret --help");
 }
 
 // Shortens the parser's error text to the flag and the reason.
@@ -215,15 +221,16 @@ std::string shortened_error(const CLI::ParseError& error) {
 int print_knobs(bool markdown) {
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
-  return code_after_printing(0);
+  return exit_code_after_flush(0);
 }
 
-int no_such_command(const std::vector<std::string>& words) {
-  return reject("farandole",
-                "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; the commands are run, status, bench, doctor, secret, knobs and completion; "
-                    "to start a program, use `farandole run -n 2 python train.py`",
-                "farandole --help");
+int report_unknown_command(const std::vector<std::string>& words) {
+  return report_usage_error(
+      "farandole",
+      "there is no command `" + (words.empty() ? "--" : words.front()) +
+          "`; the commands are run, status, bench, doctor, secret, knobs and completion; "
+          "to start a program, use `farandole run -n 2 python train.py`",
+      "farandole --help");
 }
 
 }  // namespace
@@ -274,25 +281,26 @@ int main(int count, char** arguments) {
     return kUsageError;
   }
   CommandLine line = split_at_dashes(count, arguments);
-  const bool is_run = !line.before.empty() && line.before.front() == "run";
+  const bool is_run = !line.before_dashes.empty() && line.before_dashes.front() == "run";
   if (is_run) {
-    auto checked = run_options.checked_words(line.before);
-    if (!checked.ok()) return reject_run(checked.status().message());
-    line.before = *std::move(checked);
+    auto checked = run_options.checked_words(line.before_dashes);
+    if (!checked.ok()) return report_run_error(checked.status().message());
+    line.before_dashes = *std::move(checked);
   }
   try {
     // The parser expects the arguments in reverse order.
-    app.parse(std::vector<std::string>(line.before.rbegin(), line.before.rend()));
+    app.parse(std::vector<std::string>(line.before_dashes.rbegin(), line.before_dashes.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help or --version
     const std::string why = shortened_error(error);
-    return is_run ? reject_run(why) : reject("farandole", why, "farandole --help");
+    return is_run ? report_run_error(why)
+                  : report_usage_error("farandole", why, "farandole --help");
   }
-  if (run_options.chosen()) return run(run_options, line.after);
-  if (bench_options.chosen()) return bench(bench_options, line.before);
+  if (run_options.is_chosen()) return run(run_options, line.after_dashes);
+  if (bench_options.is_chosen()) return bench(bench_options, line.before_dashes);
   if (doctor_command->parsed()) return doctor(doctor_hosts, as_json);
-  if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
+  if (status->parsed()) return exit_code_after_flush(farandole::run_status(job, as_json));
   if (secret->parsed()) return make_secret(secret_path);
   if (completion->parsed()) return print_completion(app, shell);
-  return knobs->parsed() ? print_knobs(markdown) : no_such_command(app.remaining());
+  return knobs->parsed() ? print_knobs(markdown) : report_unknown_command(app.remaining());
 }

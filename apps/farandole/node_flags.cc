@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// A worker inherits the variables of the scheduler that has started its job. They say nothing about
-// a `farandole run` inside the worker.
+// A worker inherits the variables of the scheduler that has started its job. But they do not
+// describe a `farandole run` inside the worker.
 Result<std::optional<SchedulerTask>> scheduler_task() {
   const auto environment = [](const char* name) { return std::getenv(name); };
   if (environment("FARANDOLE_RANK") != nullptr) return std::optional<SchedulerTask>();
@@ -39,8 +39,8 @@ NodeFlags::NodeFlags(CLI::App& command)
       "The file with the secret of the job, the same on all hosts; see `farandole secret`");
 }
 
-Result<std::optional<NodeOptions>> NodeFlags::options() const {
-  if (!has_hosts() && hosts_.has_ssh())
+Result<std::optional<NodeOptions>> NodeFlags::node_options() const {
+  if (!names_hosts() && hosts_.has_ssh_flags())
     return Status::fix_call(
         "a flag for ssh was given, but no hosts; name the hosts with -H or --hostfile");
   const bool is_complete = words_.join && words_.nodes && words_.node;
@@ -49,7 +49,7 @@ Result<std::optional<NodeOptions>> NodeFlags::options() const {
   if (!is_complete && !is_one_host) {
     FARANDOLE_TRY_ASSIGN(task, scheduler_task());
   }
-  FARANDOLE_TRY_ASSIGN(const CompletedWords completed, complete_node_words(words_, task));
+  FARANDOLE_TRY_ASSIGN(const CompletedFlagValues completed, complete_node_flags(words_, task));
   if (!completed.notice.empty()) std::fprintf(stderr, "farandole: %s\n", completed.notice.c_str());
   return parse_node_options(completed.words);
 }
@@ -69,7 +69,7 @@ Result<std::vector<HostEntry>> NodeFlags::hosts(std::optional<int> workers) cons
         format_text("{}, and each of them would start the whole job; start this command once, or "
                     "leave -H and --hostfile out",
                     number_of_processes_text(*task)));
-  FARANDOLE_TRY_ASSIGN(const std::vector<HostEntry> listed, hosts_.listed());
+  FARANDOLE_TRY_ASSIGN(const std::vector<HostEntry> listed, hosts_.listed_hosts());
   return assign_workers(listed, workers);
 }
 

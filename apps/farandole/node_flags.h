@@ -1,5 +1,5 @@
-// The flags of `farandole run` for jobs over several hosts. With some flags, users start each node
-// themselves; with the others, a driver starts all nodes.
+// The flags of `farandole run` for jobs over several hosts. --join, --nodes, --node and --secret
+// are for users who start each node themselves. With -H or --hostfile, a driver starts all nodes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,27 +23,27 @@ class NodeFlags {
   NodeFlags(const NodeFlags&) = delete;
   NodeFlags& operator=(const NodeFlags&) = delete;
 
-  // Call it after parsing. Empty if the job is on this host only. If a scheduler has started this
-  // process, its variables give the values that the user has left out. May print a notice. Errors:
-  // kFixCall.
-  Result<std::optional<NodeOptions>> options() const;
+  // Call it after parsing. The result is empty if the job is on this host only. If a scheduler has
+  // started this process, the scheduler's variables replace the values that the user has left out.
+  // May print a notice. Errors: kFixCall.
+  Result<std::optional<NodeOptions>> node_options() const;
   // Whether the variables of a scheduler say that it has started this process.
   static bool scheduler_has_started_us();
   std::string secret_path() const { return words_.secret.value_or(""); }
 
   // Whether a driver starts the nodes: -H or --hostfile was given.
-  bool has_hosts() const { return hosts_.has_hosts(); }
-  // The hosts of the job, each with its number of workers. `workers`: of the whole job; empty: as
-  // many as the hosts have slots. Errors: kFixCall.
+  bool names_hosts() const { return hosts_.names_hosts(); }
+  // The hosts of the job, each with its number of workers. `workers` is the number of workers of
+  // the whole job; if it is empty, each slot gets a worker. Errors: kFixCall.
   Result<std::vector<HostEntry>> hosts(std::optional<int> workers) const;
   // Errors: kFixCall.
-  Result<SshOptions> ssh() const { return hosts_.ssh(); }
+  Result<SshOptions> ssh_options() const { return hosts_.ssh_options(); }
   // Whether a flag is for the driver only, which then does not pass the flag on to the hosts.
-  static bool is_for_driver(std::string_view flag) { return HostFlags::has(flag); }
+  static bool is_for_driver(std::string_view flag) { return HostFlags::is_host_flag(flag); }
 
  private:
   HostFlags hosts_;
-  NodeWords words_;
+  NodeFlagValues words_;
 };
 
 }  // namespace farandole

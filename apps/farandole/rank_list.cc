@@ -22,13 +22,13 @@ Result<std::set<int>> parse_rank_list(std::string_view text, int workers) {
   std::set<int> ranks;
   for (;;) {
     const auto end = std::min(text.find(','), text.size());
-    const std::string_view part = text.substr(0, end);
-    const auto dash = std::min(part.find('-'), part.size());
-    const auto first = parse_rank(part.substr(0, dash));
-    const auto last = dash == part.size() ? first : parse_rank(part.substr(dash + 1));
+    const std::string_view item = text.substr(0, end);
+    const auto dash = std::min(item.find('-'), item.size());
+    const auto first = parse_rank(item.substr(0, dash));
+    const auto last = dash == item.size() ? first : parse_rank(item.substr(dash + 1));
     if (!first || !last || *first > *last)
       return Status::fix_call(
-          format_text("\"{}\" is neither a rank such as 3 nor a range such as 2-3", part));
+          format_text("\"{}\" is neither a rank such as 3 nor a range such as 2-3", item));
     if (*last >= workers)
       return Status::fix_call(
           format_text("rank {} is not in this job of {} {}; its last rank is {}", *last, workers,

@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-// Errors: kFixCall if the text is not a list of ranks, or if a job of `workers` workers does not
-// have one of the ranks.
+// Errors: kFixCall if the text is not a list of ranks, or if a rank is not below `workers`, the
+// number of workers of the job.
 Result<std::set<int>> parse_rank_list(std::string_view text, int workers);
 
 }  // namespace farandole

@@ -102,7 +102,7 @@ const char* type_name(KnobType type) {
 }
 
 // Whether the launcher sets this variable in every worker.
-bool launcher_sets(std::string_view name) {
+bool is_set_by_launcher(std::string_view name) {
   if (name == "FARANDOLE_ELASTIC_WORKER") return true;
   for (const auto& variables : {rank_variables({}, 0, {}, {}), torchrun_variables({}, 0, {})})
     for (const auto& [variable, value] : variables)
@@ -110,7 +110,8 @@ bool launcher_sets(std::string_view name) {
   return false;
 }
 
-// With a driver, the launcher of node 0 listens at one of the ports, too.
+// Each worker needs a port. If a driver has started the launchers, that of node 0 needs a port,
+// too.
 Status check_ports(const PortRange& range, int workers, bool launcher_listens) {
   const int ports = range.last - range.first + 1;
   const int needed = workers + (launcher_listens ? 1 : 0);
@@ -141,7 +142,7 @@ Result<std::pair<std::string, std::string>> parse_variable(const std::string& te
         format_text("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
-  if (launcher_sets(name))
+  if (is_set_by_launcher(name))
     return Status::fix_call(format_text(
         "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, name));
   if (name == "FARANDOLE_SECRET")
@@ -185,7 +186,7 @@ RunOptions::RunOptions(CLI::App& app)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   command_
-      ->add_option("--output-dir", folder_,
+      ->add_option("--output-dir", output_folder_,
                    "Also writes the output of each rank to files of its own (see below)")
       ->type_name("DIR");
   command_
@@ -232,11 +233,11 @@ void RunOptions::add_knobs() {
     const std::string help = format_text("{} Sets {}; default {}.", row.help, row.name,
                                          default_text.empty() ? "none" : default_text);
     if (type_of(row) == KnobType::kSwitch)
-      command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
+      command_->add_flag_callback(flag, [this, flag] { knob_flags_[flag] = "1"; }, help);
     else
       command_
           ->add_option_function<std::string>(
-              flag, [this, flag](const std::string& value) { flags_[flag] = value; }, help)
+              flag, [this, flag](const std::string& value) { knob_flags_[flag] = value; }, help)
           ->type_name(type_name(type_of(row)));
   }
 }
@@ -291,9 +292,9 @@ Result<OutputOptions> RunOptions::output(int size) const {
           format_text("--tag-rank \"{}\": {}", shown_ranks_, ranks.status().message()));
     output.shown_ranks = *std::move(ranks);
   }
-  if (command_->count("--output-dir") > 0 && folder_.empty())
+  if (command_->count("--output-dir") > 0 && output_folder_.empty())
     return Status::fix_call("--output-dir \"\": which folder? For example `--output-dir log`");
-  output.folder = folder_;
+  output.folder = output_folder_;
   return output;
 }
 
@@ -301,15 +302,16 @@ Result<RunOptions::Variables> RunOptions::settings() const {
   Variables settings;
   Knobs checked;
   for (const std::string& text : variables_) {
-    FARANDOLE_TRY_ASSIGN(const auto given, parse_variable(text));
-    if (const auto flag = flag_that_sets(given.first, frameworks_); !flag.empty())
-      return Status::fix_call(format_text(
-          "-x \"{}\": {} sets {} in every worker; leave one of them out", text, flag, given.first));
-    settings[given.first] = given.second;
+    FARANDOLE_TRY_ASSIGN(const auto setting, parse_variable(text));
+    if (const auto flag = flag_that_sets(setting.first, frameworks_); !flag.empty())
+      return Status::fix_call(
+          format_text("-x \"{}\": {} sets {} in every worker; leave one of them out", text, flag,
+                      setting.first));
+    settings[setting.first] = setting.second;
   }
   for (const KnobRow& row : kKnobs) {
-    const auto flag = flags_.find(std::string(row.flag));
-    if (flag == flags_.end()) continue;
+    const auto flag = knob_flags_.find(std::string(row.flag));
+    if (flag == knob_flags_.end()) continue;
     FARANDOLE_TRY(set_knob(checked, row, row.flag, flag->second));
     settings[std::string(row.name)] = flag->second;
   }
@@ -326,8 +328,8 @@ Result<std::chrono::seconds> RunOptions::grace() const {
 Result<Knobs> RunOptions::knobs(const Variables& settings) {
   Knobs knobs;
   FARANDOLE_TRY(read_knobs(knobs, [&](const char* name) -> const char* {
-    const auto given = settings.find(name);
-    return given != settings.end() ? given->second.c_str() : std::getenv(name);
+    const auto setting = settings.find(name);
+    return setting != settings.end() ? setting->second.c_str() : std::getenv(name);
   }));
   FARANDOLE_TRY(parse_ports(knobs.ports).status());
   return knobs;
@@ -342,22 +344,22 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
   } else if (command_->count("-n") == 0) {
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
   } else {
-    const bool may_have_none = overrides.nodes && overrides.nodes->node == 0;
+    const bool may_have_no_workers = overrides.nodes && overrides.nodes->node == 0;
     FARANDOLE_TRY_ASSIGN(job.workers,
-                         whole_number("-n", workers_, may_have_none ? 0 : 1, kWorkersMax));
+                         whole_number("-n", workers_, may_have_no_workers ? 0 : 1, kWorkersMax));
   }
   FARANDOLE_TRY_ASSIGN(job.grace, grace());
   FARANDOLE_TRY_ASSIGN(job.bind_to, parse_bind_to(bind_to_));
   job.frameworks = frameworks_;
   job.nodes = overrides.nodes;
   if (!job.nodes && command_->count("--caller") == 0) {
-    FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.options());
+    FARANDOLE_TRY_ASSIGN(job.nodes, nodes_.node_options());
     // Under nohup, SIGHUP is ignored, so that the job outlives the shell.
     job.ends_with_parent =
         job.nodes && NodeFlags::scheduler_has_started_us() && !is_ignored(SIGHUP);
   }
   job.secret.path = nodes_.secret_path();
-  // Only node 0 learns how many workers all nodes have together.
+  // Only node 0 learns the number of workers of all nodes.
   const int workers_max = job.nodes ? kWorkersMax : job.workers;
   if (!overrides.nodes) FARANDOLE_TRY(elastic_.check_without_discovery());
   FARANDOLE_TRY_ASSIGN(job.elastic, elastic_.options(workers_max, job.frameworks));
@@ -376,20 +378,21 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes,
     job.nodes->version = FARANDOLE_VERSION;
     job.nodes->is_elastic = job.elastic.has_value();
     // Node 0 of an elastic job with a driver has no workers.
-    job.nodes->has_master_port = job.nodes->node == (overrides.nodes && job.elastic ? 1 : 0);
+    job.nodes->reserves_master_port = job.nodes->node == (overrides.nodes && job.elastic ? 1 : 0);
     job.nodes->start_timeout = knobs.start_timeout;
     const bool launcher_listens = overrides.nodes && job.nodes->node == 0;
     FARANDOLE_TRY_ASSIGN(const PortRange ports, parse_ports(knobs.ports));
     FARANDOLE_TRY(check_ports(ports, job.workers, launcher_listens));
     if (launcher_listens)
-      job.nodes->listens_at = ListenChoice{parse_interfaces(knobs.network_interfaces), ports};
+      job.nodes->listen_choice = ListenChoice{parse_interfaces(knobs.network_interfaces), ports};
   }
-  job.kept_bytes = static_cast<std::size_t>(kept_bytes_of_all_workers() / std::max(1, job.workers));
+  job.kept_bytes =
+      static_cast<std::size_t>(kept_bytes_max_of_all_workers() / std::max(1, job.workers));
   return job;
 }
 
 // Returns the flags that the launchers on the hosts get.
-Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
+Result<std::vector<std::string>> RunOptions::flags_for_launchers() const {
   std::vector<std::string> flags;
   for (const std::string& text : variables_) {
     FARANDOLE_TRY_ASSIGN(const auto variable, parse_variable(text));
@@ -401,17 +404,17 @@ Result<std::vector<std::string>> RunOptions::flags_for_hosts() const {
     if (flag == "--workers" || flag == "--output-dir" || NodeFlags::is_for_driver(flag) ||
         ElasticFlags::is_for_driver(flag))
       continue;
-    if (option->get_group() == CallerFlags::kGroup) continue;  // the driver itself needs them
+    if (option->get_group() == CallerFlags::kHelpGroup) continue;  // the driver itself needs them
     flags.push_back(flag);
     if (option->get_items_expected_max() > 0) flags.push_back(option->results().back());
   }
   return flags;
 }
 
-// Errors: kFixCall for flags that need to know the hosts of the job.
+// Rejects flags that need a list of hosts that is known before the job starts. Errors: kFixCall.
 Status RunOptions::check_discovery() const {
   std::string conflicting_flag;
-  if (nodes_.has_hosts()) conflicting_flag = "-H or --hostfile";
+  if (nodes_.names_hosts()) conflicting_flag = "-H or --hostfile";
   if (command_->count("--output-dir") > 0) conflicting_flag = "--output-dir";
   if (conflicting_flag.empty()) return {};
   return Status::fix_call(
@@ -431,7 +434,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
     FARANDOLE_TRY(elastic_.check_without_discovery());
     FARANDOLE_TRY_ASSIGN(plan.hosts, nodes_.hosts(workers));
   }
-  FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh());
+  FARANDOLE_TRY_ASSIGN(plan.ssh, nodes_.ssh_options());
   const int size = discovers_hosts ? kWorkersMax : slots_of(plan.hosts);
   FARANDOLE_TRY_ASSIGN(plan.elastic, elastic_.options(size, frameworks_));
   if (discovers_hosts) {
@@ -439,7 +442,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
     FARANDOLE_TRY_ASSIGN(plan.discovery, elastic_.discovery(workers, *plan.elastic));
   }
   FARANDOLE_TRY_ASSIGN(plan.caller, caller_.descriptors(size));
-  // Most errors in the other flags show here, before anything is started.
+  // This finds most errors in the other flags before any process is started.
   FARANDOLE_TRY_ASSIGN(plan.grace, grace());
   FARANDOLE_TRY(parse_bind_to(bind_to_).status());
   FARANDOLE_TRY_ASSIGN(const OutputOptions shown, output(size));
@@ -447,7 +450,7 @@ Result<DriverPlan> RunOptions::plan(const std::vector<std::string>& after_dashes
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   FARANDOLE_TRY_ASSIGN(const Knobs checked, knobs(variables));
   plan.start_timeout = std::chrono::duration_cast<std::chrono::seconds>(checked.start_timeout);
-  FARANDOLE_TRY_ASSIGN(plan.order.flags, flags_for_hosts());
+  FARANDOLE_TRY_ASSIGN(plan.order.flags, flags_for_launchers());
   FARANDOLE_TRY_ASSIGN(plan.order.folder, working_folder());
   return plan;
 }

@@ -27,15 +27,15 @@ class RunOptions {
   RunOptions& operator=(const RunOptions&) = delete;
 
   // Rejects flags of `horovodrun`, because the parser could take a part of such a flag for one of
-  // our flags. Returns the words for the parser, with `--name=` as the two words `--name` and "":
-  // the parser would take the next word for the value. The first word is `run`. Errors: kFixCall,
-  // with a text that says what users can do instead.
+  // our flags. Returns the words for the parser. `--name=` becomes the two words `--name` and "",
+  // because the parser would otherwise take the next word as the value. The first word is `run`.
+  // Errors: kFixCall, with a text that says what users can do instead.
   Result<std::vector<std::string>> checked_words(const std::vector<std::string>& words) const;
 
-  bool chosen() const { return command_->parsed(); }
+  bool is_chosen() const { return command_->parsed(); }
   // Values that replace those of the command line.
   struct Overrides {
-    std::optional<NodeOptions> nodes{};  // our part in the job of the driver that has started us
+    std::optional<NodeOptions> nodes{};  // this launcher's node, if a driver has started it
     std::optional<int> workers{};        // instead of -n
   };
   // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
@@ -45,8 +45,8 @@ class RunOptions {
 
   // Whether the user has named the hosts of the job. Then a driver starts it: call plan() instead
   // of job(). Errors: kFixCall, with a text for the user.
-  bool has_hosts() const { return nodes_.has_hosts() || elastic_.discovers_hosts(); }
-  // Whether the hosts of plan() are printed, and nothing is started.
+  bool names_hosts() const { return nodes_.names_hosts() || elastic_.discovers_hosts(); }
+  // Whether the command only prints the hosts of plan().
   bool only_lists_hosts() const { return caller_.only_lists_hosts(); }
   Result<DriverPlan> plan(const std::vector<std::string>& after_dashes) const;
 
@@ -60,7 +60,7 @@ class RunOptions {
   Result<Variables> settings() const;
   Result<std::chrono::seconds> grace() const;
   static Result<Knobs> knobs(const Variables& settings);
-  Result<std::vector<std::string>> flags_for_hosts() const;
+  Result<std::vector<std::string>> flags_for_launchers() const;
   Status check_discovery() const;
 
   CLI::App* command_;  // owned by the parser
@@ -72,10 +72,10 @@ class RunOptions {
   FrameworkFlags frameworks_;
   std::string grace_seconds_ = "30";
   std::vector<std::string> variables_;  // the values of -x
-  std::string folder_;
+  std::string output_folder_;
   std::string prefix_ = "[{rank}] ";
   std::string shown_ranks_;
-  Variables flags_;  // the values of the given flags of knobs, by flag
+  Variables knob_flags_;  // the values of the knobs that are given as flags, by flag
 };
 
 }  // namespace farandole

@@ -21,7 +21,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
+double as_seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
 OrderedJson as_json_value(const std::optional<RecordedCall>& call) {
   if (!call) return nullptr;
@@ -37,15 +37,15 @@ OrderedJson as_json_value(const RankStatus& status, std::size_t rank, TimePoint 
       {"rank", rank}, {"host", status.host}, {"pid", status.pid}, {"state", name_of(status.state)}};
   value["cores"] = status.cores.empty() ? OrderedJson() : OrderedJson(status.cores);
   value["seconds"] =
-      status.since ? OrderedJson(std::max(0.0, seconds_of(now - *status.since))) : OrderedJson();
+      status.since ? OrderedJson(std::max(0.0, as_seconds(now - *status.since))) : OrderedJson();
   value["reason"] = status.reason;
   value["call"] = as_json_value(status.call);
   value["waits_for"] = status.waits_for;
   value["calls"] = status.counts.calls;
   value["bytes"] = status.counts.bytes;
-  value["waited_seconds"] = seconds_of(status.counts.blocked);
+  value["waited_seconds"] = as_seconds(status.counts.blocked);
   value["in_job_seconds"] =
-      status.time_in_job ? OrderedJson(seconds_of(*status.time_in_job)) : OrderedJson();
+      status.time_in_job ? OrderedJson(as_seconds(*status.time_in_job)) : OrderedJson();
   return value;
 }
 
@@ -59,7 +59,7 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
     list.push_back({{"pid", job.pid},
                     {"host", job.host},
                     {"command", job.command},
-                    {"seconds", std::max(0.0, seconds_of(job.read_at - job.started))},
+                    {"seconds", std::max(0.0, as_seconds(job.read_at - job.started))},
                     {"size", job.size},
                     {"ranks", std::move(ranks)}});
   }
@@ -69,9 +69,9 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
 
 TableStyle style_of_output() {
   TableStyle style{.colors = wants_colors(STDOUT_FILENO)};
-  winsize window{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
-    style.columns = window.ws_col;
+  winsize terminal_size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &terminal_size) == 0 && terminal_size.ws_col > 0)
+    style.columns = terminal_size.ws_col;
   return style;
 }
 
@@ -84,8 +84,8 @@ std::string as_tables(const std::vector<JobStatus>& jobs) {
   return text;
 }
 
-void print_error(const std::string& what) {
-  std::fprintf(stderr, "%s\n", red_on_terminal(STDERR_FILENO, "farandole status: " + what).c_str());
+void print_error(const std::string& text) {
+  std::fprintf(stderr, "%s\n", red_on_terminal(STDERR_FILENO, "farandole status: " + text).c_str());
 }
 
 }  // namespace
@@ -117,14 +117,14 @@ it reads the memory of their launchers, which the kernel allows to the same user
 )";
 
 int run_status(const std::string& job, bool as_json) {
-  int wanted = 0;
+  int wanted_pid = 0;
   if (!job.empty()) {
     const auto number = whole_number("JOB", job, 1, std::numeric_limits<int>::max());
     if (!number.ok()) {
       print_error(number.status().message() + ", the process id of its `farandole run`");
       return 2;
     }
-    wanted = *number;
+    wanted_pid = *number;
   }
   JobList list = running_jobs();
   for (const pid_t pid : list.unreadable)
@@ -132,14 +132,15 @@ int run_status(const std::string& job, bool as_json) {
         format_text("the job of process {} cannot be read; it may be of another version of "
                     "Farandole, whose own `farandole status` can show it",
                     pid));
-  if (wanted != 0) std::erase_if(list.jobs, [&](const auto& one) { return one.pid != wanted; });
+  if (wanted_pid != 0)
+    std::erase_if(list.jobs, [&](const auto& job_status) { return job_status.pid != wanted_pid; });
   if (as_json)
     std::fputs(as_json_text(list.jobs).c_str(), stdout);
   else
     std::fputs(as_tables(list.jobs).c_str(), stdout);
   if (!list.jobs.empty()) return 0;
-  print_error(wanted != 0 ? format_text("no job {} of yours runs on this host", wanted)
-                          : "no job of yours runs on this host");
+  print_error(wanted_pid != 0 ? format_text("no job {} of yours runs on this host", wanted_pid)
+                              : "no job of yours runs on this host");
   return 1;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure how long a training stands still when a worker is killed, and when a new one joins.
+"""Measure how long a training pauses when a worker is killed, and when a new worker joins.
 
 Four workers train the same MLP with PyTorch. In an elastic job of Farandole, the worker with the
 highest rank kills itself (SIGKILL) whenever the job has been complete for some steps, and is
@@ -7,10 +7,10 @@ replaced. A gap is the time between two steps of a survivor; the replicas must b
 With `--jax`, the workers train the same MLP with JAX instead. Then the gaps are also compared with
 the first step of a worker, which traces and compiles the program.
 
-torchrun starts all workers again when one is killed. Its restarted workers often could not connect
-to each other with Gloo (PyTorch 2.13.0), so here they train alone, and the gap is a lower bound:
+torchrun starts all workers again when one is killed. With Gloo (PyTorch 2.13.0), its restarted
+workers often could not connect to each other, so here they train alone. Their gap is a lower bound:
 the time from the last step before the kill to the first step of a new process. The kinds of jobs
-run in turn. Run it with `.venv/bin/python bench/frameworks/elastic_bench.py`; it starts the jobs
+take turns. Run it with `.venv/bin/python bench/frameworks/elastic_bench.py`; it starts the jobs
 itself.
 """
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how much of its work an elastic job does while its workers are killed, and how soon a
-stopped worker is noticed.
+"""Measure how efficient an elastic job is while its workers are killed, and how soon it notices a
+stopped worker.
 
 Four workers train an MLP with PyTorch, in steps of 100 ms that each end with a commit. In each
 round, the same job runs without kills, with one random worker killed (SIGKILL) per 60 s, and with
 one per 15 s. The efficiency is (good steps per second) x (mean members), relative to the job
-without kills. A step is good if it counts in the state at the end, and each counts once.
+without kills. A step is good if the state at the end contains it. A repeated step counts once.
 
 Then one random worker after another is stopped (SIGSTOP). Two times are measured from each stop:
 until `farandole run` reports the stopped worker, and until the next good step. The second time
@@ -37,7 +37,7 @@ from farandole import lifecycle
 
 WORKERS = 4
 STEP_SECONDS = 0.1
-PERIODS = (0, 60, 15)  # seconds between kills; 0: none
+KILL_PERIODS_S = (0, 60, 15)  # seconds between kills; 0 for no kills
 NOTICE_SECONDS_MAX = 60
 STEP = re.compile(r"step (\d+) epoch (\d+) members (\d+) at ([\d.]+)")
 MEMBER = re.compile(r"member (\d+)$", re.MULTILINE)
@@ -77,7 +77,7 @@ def train(end: Path) -> None:
             time.sleep(max(0.0, step_end - time.monotonic()))
             state.steps += 1
             state.batches += hvd.size()
-            # All print it before the commit, because any of them may be lost.
+            # All workers print the line before the commit, because any worker may be killed.
             now, epoch = time.monotonic(), lifecycle.engine().epoch
             text = f"step {state.steps} epoch {epoch} members {hvd.size()} at {now:.4f}"
             print(text, flush=True)
@@ -96,8 +96,8 @@ class Step:
 
 
 class Job:
-    """A running job, and the steps that its members have printed. A step that was repeated by a
-    later group counts as a step of that group."""
+    """A running job, and the steps that its members have printed. If a later group has repeated a
+    step, the step belongs to this later group."""
 
     def __init__(self, folder: str) -> None:
         self.end_file = Path(folder) / f"end.{time.monotonic_ns()}"
@@ -128,9 +128,9 @@ class Job:
                 if known is None or known.epoch < step.epoch:
                     self.steps[int(found[1])] = step
 
-    def wait_for(self, happens: Callable[[], bool]) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + NOTICE_SECONDS_MAX
-        while not happens():
+        while not condition():
             assert time.monotonic() < limit and self.reader.is_alive(), self.text
             time.sleep(0.005)
 
@@ -139,10 +139,10 @@ class Job:
         last = max(self.steps, default=0)
         return self.steps[last].members if last else 0
 
-    def strike(self, number: int, chooser: random.Random) -> None:
+    def signal_random_member(self, number: int, random_source: random.Random) -> None:
         """Send a signal to a random member."""
         pids = [int(pid) for pid in MEMBER.findall(self.text) if Path(f"/proc/{pid}").exists()]
-        os.kill(chooser.choice(sorted(set(pids))), number)
+        os.kill(random_source.choice(sorted(set(pids))), number)
 
     def end(self) -> None:
         """End the job and check what it has done."""
@@ -161,16 +161,16 @@ class Rate:
     """What a job did per second."""
 
     steps: float
-    members: float  # their mean in these steps
+    members: float  # the mean number of members in these steps
 
 
-def measure_rate(folder: str, period: int, seconds: float, chooser: random.Random) -> Rate:
+def measure_rate(folder: str, period: int, seconds: float, random_source: random.Random) -> Rate:
     job = Job(folder)
     begin = time.monotonic()
     kills = int(seconds / period) if period else 0
     for kill in range(kills):
         time.sleep(max(0.0, begin + period * (kill + 0.5) - time.monotonic()))
-        job.strike(signal.SIGKILL, chooser)
+        job.signal_random_member(signal.SIGKILL, random_source)
     time.sleep(max(0.0, begin + seconds - time.monotonic()))
     job.end()
     steps = [step for step in job.steps.values() if begin <= step.time < begin + seconds]
@@ -178,23 +178,23 @@ def measure_rate(folder: str, period: int, seconds: float, chooser: random.Rando
 
 
 def measure_stops(
-    folder: str, count: int, chooser: random.Random
+    folder: str, count: int, random_source: random.Random
 ) -> tuple[list[float], list[float]]:
     """Return the seconds from each stop to its report, and to the next good step."""
     reported, resolved = [], []
     job = Job(folder)
     for _ in range(count):
         job.wait_for(lambda: job.members() == WORKERS)
-        time.sleep(chooser.uniform(1, 2))
+        time.sleep(random_source.uniform(1, 2))
         stopped = time.monotonic()
-        job.strike(signal.SIGSTOP, chooser)
+        job.signal_random_member(signal.SIGSTOP, random_source)
 
         def report_time(since: float = stopped) -> float | None:
             found = (t for t, line in job.line_times if t > since and "(SIGSTOP)" in line)
             return next(found, None)
 
         def next_step(since: float = stopped) -> float | None:
-            # The step in which the worker was stopped may still have been finished by the others.
+            # The other workers may still have finished the step in which the worker was stopped.
             return min(
                 (s.time for s in job.steps.values() if s.time > since + 2 * STEP_SECONDS),
                 default=None,
@@ -218,16 +218,16 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
         return train(Path(arguments.worker))
-    chooser = random.Random(arguments.seed)
-    rates: dict[int, list[Rate]] = {period: [] for period in PERIODS}
+    random_source = random.Random(arguments.seed)
+    rates: dict[int, list[Rate]] = {period: [] for period in KILL_PERIODS_S}
     print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(arguments.rounds):
-            for period in PERIODS:
-                rates[period].append(measure_rate(folder, period, arguments.seconds, chooser))
-        reported, resolved = measure_stops(folder, arguments.stops, chooser)
+            for period in KILL_PERIODS_S:
+                rates[period].append(measure_rate(folder, period, arguments.seconds, random_source))
+        reported, resolved = measure_stops(folder, arguments.stops, random_source)
     print(f"{'':<44} {'median':>8}   each round or stop")
-    for period in PERIODS:
+    for period in KILL_PERIODS_S:
         name = f"one kill per {period} s" if period else "no kill"
         print(row(f"{name}: good steps per second", [r.steps for r in rates[period]], ".2f"))
         print(row(f"{name}: mean members", [r.members for r in rates[period]], ".2f"))

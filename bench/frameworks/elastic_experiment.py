@@ -2,16 +2,16 @@
 """Train a small residual network on Fashion-MNIST while workers come and go, and compare its
 accuracy with that of a fixed number of workers.
 
-Each schedule is a list of numbers of workers. The training has each number for the same number of
-steps. A batch has 128 images of all workers together, so a step computes the same for any number of
-workers, up to rounding. For each seed, all schedules are run one after another. More seeds of the
-fixed schedule show how much the accuracy varies by chance.
+A schedule is a list of worker counts, such as 1,2,3. The training runs the same number of steps
+with each count. A batch has 128 images of all workers together, so a step computes the same for any
+number of workers, up to rounding. For each seed, all schedules are run one after another. More
+seeds of the fixed schedule show how much the accuracy varies by chance.
 
 In each run, the script checks that the number of workers was as planned, that they used each image
-once in each epoch, and that they end with the same bits. It repeats one run, which must end with
-the same bits, too. The noise is the standard deviation of the accuracy of the fixed runs. The
-script fails if the accuracy of a schedule differs, on average, from that of the fixed run of the
-same seed by more than this noise.
+once in each epoch, and that they end with the same bits. It repeats one run, which must also end
+with the same bits. The noise is the standard deviation of the accuracies of all runs with a fixed
+number of workers. The script fails if the accuracy of a schedule differs, on average, from that of
+the fixed run of the same seed by more than this noise.
 
 Run it with `.venv/bin/python bench/frameworks/elastic_experiment.py`. It starts the jobs itself, on
 this machine, and writes docs/elastic_accuracy.svg.
@@ -54,7 +54,7 @@ SCHEDULES = {
     "halving": [8, 4, 2, 1],
 }
 BATCH_IMAGES = 128
-POINTS = 8  # the number of points of a curve
+CURVE_POINTS = 8  # the number of points of a curve
 RUN_SECONDS_MAX = 600
 
 
@@ -101,7 +101,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Experiment:
-    """Runs jobs. Their files are in the folder."""
+    """Runs the jobs, with their files in the folder."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.folder = folder
@@ -123,7 +123,7 @@ class Experiment:
             sizes=self.schedules[name],
             steps=self.steps,
             batch_images=BATCH_IMAGES,
-            steps_between_points=max(1, self.steps // POINTS),
+            steps_between_points=max(1, self.steps // CURVE_POINTS),
             seed=seed,
             data=str(self.folder / "data"),
             hosts=str(self.folder / "hosts"),
@@ -180,8 +180,8 @@ def run_all(experiment: Experiment, arguments: argparse.Namespace) -> None:
                 done.append(experiment.run(name, seed))
                 arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     last = list(runs)[-1]
-    again = experiment.run(last, 0)
-    if again.digest != runs[last][0].digest:
+    repeated_run = experiment.run(last, 0)
+    if repeated_run.digest != runs[last][0].digest:
         raise SystemExit(f"{last}, seed 0: a second run has ended with other bits")
     print(
         f"In all {sum(map(len, runs.values()))} runs, each image was used once in each epoch, and"
@@ -191,10 +191,10 @@ def run_all(experiment: Experiment, arguments: argparse.Namespace) -> None:
 
 @dataclass
 class Comparison:
-    """A schedule compared with the fixed one."""
+    """A schedule compared with the fixed number of workers."""
 
     accuracies: list[float]
-    differences: list[float]  # from the fixed run of the same seed
+    differences: list[float]  # of accuracy, to the fixed run of the same seed
     noise: float  # the standard deviation of the fixed runs
 
     @property

@@ -12,21 +12,21 @@ from panel_plot import Axis, Panel, Point, document
 from svg_plot import COLOURS, text
 
 WIDTH, HEIGHT, LEFT, PANEL_WIDTH = 860, 700, 60, 660
-SHIFT = 2  # between the curves of the numbers of workers, which often are equal
+SHIFT = 2  # pixels between curves of worker counts, which are often equal
 
 
 @dataclass
 class Run:
-    """What one job has reported."""
+    """The results that one job has reported."""
 
     seed: int
-    accuracy: float  # at the end
+    accuracy: float  # at the end of the training
     curve: dict[int, float]  # the accuracy by step
-    digest: str  # of the replicas at the end
+    digest: str  # of the model's replicas at the end
     seconds: float
 
 
-# By schedule. The first one has a fixed number of workers.
+# The keys are schedules. The first schedule has a fixed number of workers.
 Runs = dict[str, list[Run]]
 Schedules = dict[str, list[int]]
 
@@ -36,7 +36,7 @@ def percent(share: float) -> str:
 
 
 def axis_around(values: Iterable[float], step: float) -> Axis:
-    """Return an axis from a multiple of the step to another one, with all values between them."""
+    """Return an axis that contains the values, with a tick at each multiple of the step."""
     shown = sorted(values)
     first, last = math.floor(shown[0] / step), math.ceil(shown[-1] / step)
     ticks = [round(number * step, 6) for number in range(first, max(last, first + 1) + 1)]

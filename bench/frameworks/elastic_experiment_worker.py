@@ -1,8 +1,8 @@
 """One worker of elastic_experiment.py: train a small residual network while workers come and go.
 
 Rank 0 lists the hosts for the number of workers that the plan wants at a step, and all workers wait
-before this step until there are as many as that. So nothing depends on how long a worker takes to
-start.
+before this step until there are as many as that. So the results do not depend on how long a worker
+takes to start.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from torch.nn.functional import cross_entropy
 
 import farandole.torch as hvd
 
-PAUSE_S = 0.05  # between two questions whether the members change
+PAUSE_S = 0.05  # between two checks for a change of the members
 LEARNING_RATE_MAX, WARM_UP = 0.005, 0.1
 CHANNELS = 16
-CURVE_IMAGES = 2000  # during the training, the accuracy is measured with this many images
+CURVE_IMAGES = 2000  # test images per point of the accuracy curve
 Data = dict[str, torch.Tensor]  # images and classes, for training and for testing
 
 
 @dataclass(frozen=True)
 class Plan:
-    sizes: list[int]  # numbers of workers, each for the same number of steps
+    sizes: list[int]  # worker counts, each for the same number of steps
     steps: int
-    batch_images: int  # of all workers together
-    steps_between_points: int  # between two points of the curve of the accuracy
+    batch_images: int  # images in a batch of all workers together
+    steps_between_points: int  # points of the accuracy curve
     seed: int
-    data: str  # files
+    data: str  # `data`, `hosts` and `result` are paths of files
     hosts: str
     result: str
 
@@ -76,16 +76,16 @@ def network() -> nn.Module:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Rise in a line, then fall as a cosine. It depends on the step only."""
+    """Return a rate that rises linearly, then falls as a cosine. It depends only on the step."""
     rise = min(1.0, (step + 1) / (WARM_UP * steps))
     return LEARNING_RATE_MAX * rise * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 def list_hosts(path: Path, count: int) -> None:
     """List loopback addresses as hosts with one slot each."""
-    new = path.with_suffix(".new")
-    new.write_text("".join(f"127.0.0.{number + 1}:1\n" for number in range(count)))
-    new.rename(path)  # the command that reads the list never sees half of it
+    new_file = path.with_suffix(".new")
+    new_file.write_text("".join(f"127.0.0.{number + 1}:1\n" for number in range(count)))
+    new_file.rename(path)  # renaming is atomic: readers never see half a list
 
 
 def wait_for_members(state: hvd.elastic.TorchState, plan: Plan) -> None:
@@ -110,7 +110,8 @@ def train_step(state: hvd.elastic.TorchState, plan: Plan, data: Data) -> None:
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(state.step, plan.steps)
     state.optimizer.zero_grad()
-    # The workers' parts may differ in size. The sum of these losses is the mean over the batch.
+    # The parts of the batch may differ in size. The sum of the workers' losses is the mean over the
+    # whole batch.
     loss = cross_entropy(state.model(images[own]), classes[own], reduction="sum") / len(batch)
     loss.backward()
     state.optimizer.step()
@@ -178,10 +179,10 @@ def main() -> None:
         model,
         hvd.DistributedOptimizer(optimizer, named_parameters=names, op=hvd.Sum),
         step=0,
-        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # by image, in this epoch
+        uses=torch.zeros(len(data["images"]), dtype=torch.long),  # uses in this epoch
         epochs_checked=0,
-        sizes=[],  # by step
-        curve={},  # the accuracy by step
+        sizes=[],  # the number of workers in each step
+        curve={},  # accuracy by step
     )
     train(state, plan, data)
     last_accuracy = accuracy(model, data, len(data["test_images"]))

@@ -2,8 +2,8 @@
 """Compare an allreduce of farandole.jax with psum over JAX's own collectives, which use Gloo.
 
 Two processes join both a job of Farandole and one of jax.distributed. In each round, each of them
-doubles the same array and sums it over both processes, in both ways, in turn. So the summed array
-has just been computed, as gradients are. Every result is checked. Run it with
+doubles the same array and sums it over both processes, in both ways, in turn. So the program has
+just computed the array that it sums, as in a training step. Every result is checked. Run it with
 `.venv/bin/python bench/frameworks/jax_bench.py`; it starts the processes itself.
 """
 
@@ -66,10 +66,10 @@ def measure(options: argparse.Namespace) -> None:
     jax.distributed.initialize(os.environ["BENCH_COORDINATOR"], hvd.size(), hvd.rank())
     (device,) = jax.local_devices()
     mesh = Mesh(jax.devices(), "ranks")
-    everywhere, parts = PartitionSpec(), PartitionSpec("ranks")
+    replicated, divided = PartitionSpec(), PartitionSpec("ranks")
     psum = jax.jit(
         shard_map(
-            lambda x: jax.lax.psum(2 * x, "ranks"), mesh, in_specs=parts, out_specs=everywhere
+            lambda x: jax.lax.psum(2 * x, "ranks"), mesh, in_specs=divided, out_specs=replicated
         )
     )
     allreduce = jax.jit(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
@@ -80,20 +80,20 @@ def measure(options: argparse.Namespace) -> None:
         count = int(mib * 2**18)
         own = np.arange(count, dtype=np.float32) % 1000 + hvd.rank()
         wanted = 4 * (own - hvd.rank()) + 2
-        local = jax.device_put(own, device)
-        whole = jax.make_array_from_single_device_arrays(
-            (hvd.size() * count,), NamedSharding(mesh, parts), [local]
+        local_array = jax.device_put(own, device)
+        global_array = jax.make_array_from_single_device_arrays(
+            (hvd.size() * count,), NamedSharding(mesh, divided), [local_array]
         )
 
         def check(result: Any, wanted: Any = wanted) -> None:
             assert np.array_equal(np.asarray(result.addressable_data(0)), wanted)
 
         rounds = []
-        for _ in range(options.rounds + 1):  # the first one compiles
+        for _ in range(options.rounds + 1):  # the first round compiles
             hvd.barrier()
-            theirs = median_seconds(functools.partial(psum, whole), check)
+            theirs = median_seconds(functools.partial(psum, global_array), check)
             hvd.barrier()
-            ours = median_seconds(functools.partial(allreduce, local), check)
+            ours = median_seconds(functools.partial(allreduce, local_array), check)
             rounds.append((theirs, ours))
         report(mib, rounds[1:], hvd.rank())
 
@@ -103,9 +103,9 @@ def report(mib: float, rounds: list[tuple[float, float]], rank: int) -> None:
         return
     theirs, ours = (statistics.median(column) * 1e3 for column in zip(*rounds, strict=True))
     ratios = sorted(one / other for one, other in rounds)
-    spread = f"[{ratios[0]:.2f}, {ratios[-1]:.2f}]"
+    range_text = f"[{ratios[0]:.2f}, {ratios[-1]:.2f}]"
     ratio = statistics.median(ratios)
-    print(f"{mib:>6g} {theirs:>9.2f} {ours:>10.2f} {ratio:>6.2f}x  {spread}", flush=True)
+    print(f"{mib:>6g} {theirs:>9.2f} {ours:>10.2f} {ratio:>6.2f}x  {range_text}", flush=True)
 
 
 if __name__ == "__main__":

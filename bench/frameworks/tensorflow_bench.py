@@ -4,9 +4,9 @@ own MultiWorkerMirroredStrategy.
 
 Two processes join both a job of Farandole and a cluster of TensorFlow. In each round, each of them
 runs the same steps on the same model in all ways, in turn: with DistributedGradientTape, with the
-strategy's all_reduce() that merges all gradients into one tensor (its default), and with the one
-that sends each gradient alone (bytes_per_pack=1). The combined gradients of the ways are compared,
-and at the end the variables of the ranks. It starts the processes itself:
+strategy's all_reduce() in its default mode, which merges all gradients into one tensor, and with
+all_reduce() that sends each gradient alone (bytes_per_pack=1). The script checks that all ways give
+the same gradients, and that all ranks end with the same variables. It starts the processes itself:
 `.venv/bin/python bench/frameworks/tensorflow_bench.py`. With --latency, it measures instead how
 long one allreduce of 64 bytes takes in several ways.
 """
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 RANKS = 2
-BATCH = 8
-RATE = 1e-4
-ONE = 0x3FF0000000000000  # the bits of 1.0 in float64
+BATCH_SIZE = 8
+LEARNING_RATE = 1e-4
+ONE_BITS = 0x3FF0000000000000  # the bits of 1.0 in float64
 # For each model: how many dense layers, and their width.
 MODELS = {"100 layers of 64 x 64": (100, 64), "2 layers of 2048 x 2048": (2, 2048)}
 Step = Callable[[], Sequence[Any]]  # returns the combined gradients
@@ -62,7 +62,10 @@ class Model:
             self.variables.append(tf.Variable(tf.random.normal([width, width], 0.0, scale)))
             self.variables.append(tf.Variable(tf.zeros([width])))
         tf.random.set_seed(2 + hvd.rank())
-        self.x, self.y = tf.random.normal([BATCH, width]), tf.random.normal([BATCH, width])
+        self.x, self.y = (
+            tf.random.normal([BATCH_SIZE, width]),
+            tf.random.normal([BATCH_SIZE, width]),
+        )
 
     def loss(self) -> Any:
         x = self.x
@@ -72,7 +75,7 @@ class Model:
 
     def apply(self, gradients: Sequence[Any]) -> None:
         for variable, gradient in zip(self.variables, gradients, strict=True):
-            variable.assign_sub(RATE * gradient)
+            variable.assign_sub(LEARNING_RATE * gradient)
 
     def our_step(self) -> Step:
         def step() -> Sequence[Any]:
@@ -114,7 +117,7 @@ def latency_ways() -> dict[str, Callable[[int], Any]]:
 
     x = tf.range(16.0) + hvd.rank()
     source, target = x.numpy().copy(), x.numpy().copy()
-    fixed = {"group": 0, "reduce_op": int(hvd.Sum), "prescale": ONE, "postscale": ONE}
+    fixed = {"group": 0, "reduce_op": int(hvd.Sum), "prescale": ONE_BITS, "postscale": ONE_BITS}
     allreduce = ops._FUNCTIONS["allreduce"]
 
     def engine(count: int) -> Any:
@@ -205,7 +208,7 @@ def measure(options: argparse.Namespace) -> None:
         ways = [model.our_step(), model.their_step(strategy, 0), model.their_step(strategy, 1)]
         start = [variable.numpy() for variable in model.variables]
         results = []
-        for step in ways:  # the first step of each also traces it
+        for step in ways:  # the first step of each way also traces it
             for variable, value in zip(model.variables, start, strict=True):
                 variable.assign(value)
             results.append([gradient.numpy() for gradient in step()])

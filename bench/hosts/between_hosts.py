@@ -26,16 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 import open_mpi  # noqa: E402
 from compare import machine_facts  # noqa: E402
-from hosts import Hosts, HostsError, in_guarded_process, run_on_all  # noqa: E402
+from hosts import Hosts, HostsError, run_in_child_process, run_on_all  # noqa: E402
 from ratios import speedup  # noqa: E402
 from report import aligned, size_text, time_text  # noqa: E402
 
 SIZES = (8, 4 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
-SHARE_FROM = 1 << 20  # the share of the limit says nothing about smaller sizes
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # of a rate
-Round = dict[str, dict[str, float]]  # the seconds, by way and then by size
+SHARE_BYTES_MIN = 1 << 20  # for smaller sizes, the rate is not the limit
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}  # bits per second
+Round = dict[str, dict[str, float]]  # seconds, by way and size
 PORT = 4711
-OPEN_MPI = "Open MPI, "  # the names of its ways begin with this; the setting follows
+OPEN_MPI = "Open MPI, "  # a way's name is this prefix and a setting
 HOW_OPEN_MPI_RUNS = (
     "Open MPI runs a C++ program; the other ways run from Python. In each round, each of its "
     "settings is a job of its own. mpirun starts it after the other ways, while their ranks sleep. "
@@ -51,34 +51,41 @@ def run(
     except those of Open MPI."""
     ranks = arguments.ranks
     farandole = str(Path(sys.executable).parent / "farandole")
-    with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as made:
+    with tempfile.TemporaryDirectory() as folder, Hosts(hosts) as job_hosts:
         file, secret = Path(folder) / "rounds", Path(folder) / "secret"
         subprocess.run([farandole, "secret", secret], check=True)
-        made.divide_cores()
-        for host in made:
+        job_hosts.divide_cores()
+        for host in job_hosts:
             if rate != "none":
                 host.set_rate(rate)
             if arguments.congestion_control:
                 host.set_congestion_control(arguments.congestion_control)
-        by_setting = open_mpi.commands(made, ranks, Path(folder)) if with_open_mpi else {}
+        by_setting = open_mpi.commands(job_hosts, ranks, Path(folder)) if with_open_mpi else {}
         mpi_commands = {f"{OPEN_MPI}{setting}": words for setting, words in by_setting.items()}
         program = [sys.executable, str(Path(__file__).with_name("between_hosts_worker.py"))]
         program += [str(file), str(arguments.rounds), json.dumps(mpi_commands)]
         program += map(str, arguments.sizes)
-        bind_to = "core" if open_mpi.has_own_cores(made, ranks) else "none"
+        bind_to = "core" if open_mpi.has_own_cores(job_hosts, ranks) else "none"
         commands = []
         for node in range(hosts):
-            options = ["--join", made[0].endpoint(PORT), "--nodes", str(hosts), "--node", str(node)]
+            options = [
+                "--join",
+                job_hosts[0].endpoint(PORT),
+                "--nodes",
+                str(hosts),
+                "--node",
+                str(node),
+            ]
             options += ["--secret", str(secret), "-n", str(ranks), "--bind-to", bind_to]
             commands.append([farandole, "run", *options, *program])
-        codes = run_on_all(made, commands, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        codes = run_on_all(job_hosts, commands, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if any(codes):
             raise HostsError(f"the exit codes are {codes}")
         return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def seconds_at_limit(size: int, hosts: int, rate: str) -> float:
-    """Return how long a host with this limit takes at least, if there were no headers.
+    """Return the minimum time for a host with this rate, without the bytes of packet headers.
 
     Each host must send and receive 2 (h - 1) / h of a tensor's bytes in a job of h hosts.
     """
@@ -123,7 +130,7 @@ def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
         ratios = str(row["speedup"]), str(row["of_pump"])
         cells.append([size_text(row["size"]), ours, gloo, ratios[0], pump, ratios[1]])
         if has_limit:
-            cells[-1].append(str(row["of_limit"]) if row["size"] >= SHARE_FROM else "")
+            cells[-1].append(str(row["of_limit"]) if row["size"] >= SHARE_BYTES_MIN else "")
         if has_mpi:
             cells[-1] += [time_text(row["mpi_us"]), row["mpi_setting"], str(row["mpi_speedup"])]
     yield from aligned([head, *cells])
@@ -131,7 +138,7 @@ def lines(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def measure(arguments: argparse.Namespace) -> int:
-    everything = {}
+    results = {}
     why_no_mpi = open_mpi.why_missing()
     print(f"Open MPI is left out: {why_no_mpi}" if why_no_mpi else HOW_OPEN_MPI_RUNS, flush=True)
     for rate in arguments.rates:
@@ -140,11 +147,11 @@ def measure(arguments: argparse.Namespace) -> int:
             title = f"{hosts} hosts × {arguments.ranks} ranks, {limit}"
             rounds = run(hosts, rate, arguments, with_open_mpi=not why_no_mpi)
             rows = list(summary(rounds, hosts, rate))
-            everything[title] = {"rounds": rounds, "rows": rows}
+            results[title] = {"rounds": rounds, "rows": rows}
             print(*lines(title, rows), sep="\n", flush=True)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     settings = {name: str(value) for name, value in vars(arguments).items()}
-    content = {"machine": machine_facts(), "settings": settings, "measured": everything}
+    content = {"machine": machine_facts(), "settings": settings, "measured": results}
     arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     print(f"Everything as JSON: {arguments.json}")
     return 0
@@ -164,7 +171,7 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/between_hosts.json")
     arguments = parser.parse_args()
-    return in_guarded_process(lambda: measure(arguments))
+    return run_in_child_process(lambda: measure(arguments))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """One rank of between_hosts.py: it runs an allreduce of each size in each way, in rounds.
 
-All ways run in turn, so that a busy moment of the machine affects all of them. Each call is timed,
-and its result checked. Rank 0 appends a line of JSON to the given file after each round. In the
-turn of Open MPI, rank 0 runs mpirun, and the other ranks sleep in a barrier.
+All ways take turns, so that a short load on the machine affects all of them. Each call is timed,
+and its result checked. Rank 0 appends a line of JSON to the given file after each round. When it is
+Open MPI's turn, rank 0 runs mpirun, and the other ranks sleep in a barrier.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def connect(address: str) -> socket.socket:
 
 class Pump:
     """Plain TCP in a ring of one rank per host: each host sends to the next one and, at the same
-    time, receives from the previous one. No allreduce is faster than a pump that moves the same
-    bytes.
+    time, receives from the previous one. It only moves the bytes that every allreduce must move, so
+    no allreduce can be faster.
 
     Each host must send and receive 2 (h - 1) / h of a tensor's bytes in a job of h hosts (Patarasuk
     and Yuan, 2009, with one sum per host).
@@ -67,10 +67,10 @@ class Pump:
         sender = threading.Thread(target=self.send, args=(count,))
         sender.start()
         while count > 0:
-            got = self.incoming.recv_into(self.received, min(count, PUMP_CHUNK))
-            if got == 0:
+            received_bytes = self.incoming.recv_into(self.received, min(count, PUMP_CHUNK))
+            if received_bytes == 0:
                 raise ConnectionError("the pump of the previous host has ended")
-            count -= got
+            count -= received_bytes
         sender.join()
 
     def send(self, count: int) -> None:

@@ -1,8 +1,9 @@
-"""A program that strangers may connect to instead of a job: `decoy.py ADDRESS PORTS`.
+"""A server to which strangers connect instead of a job: `decoy.py ADDRESS PORTS`.
 
-It treats them as a job does: it keeps 64 connections for each port, closes the oldest one if there
-are more, and closes a connection that has sent more than a byte at once. So a comparison with it
-shows what strangers cost a job just because they use the same cores. It prints its endpoints.
+It handles connections as a job does. It keeps 64 connections for each port, and closes the oldest
+connection if there are more. It also closes a connection that sends more than one byte at once. A
+comparison with the decoy shows how much strangers cost a job only because they use the same cores.
+It prints its endpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import selectors
 import socket
 from collections import deque
 
-CONNECTIONS_MAX = 64  # for each port, as ListenOptions::handshakes_max
+CONNECTIONS_MAX = 64  # for each port; equal to ListenOptions::handshakes_max
 
 
 def serve(listeners: list[socket.socket]) -> None:
@@ -34,29 +35,29 @@ def accept(
 ) -> None:
     with contextlib.suppress(BlockingIOError):
         while True:
-            one, _ = listener.accept()
-            one.setblocking(False)
-            selector.register(one, selectors.EVENT_READ)
-            accepted.append(one)
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            selector.register(connection, selectors.EVENT_READ)
+            accepted.append(connection)
             if len(accepted) > CONNECTIONS_MAX:
                 close(selector, accepted.popleft())
 
 
-def read(selector: selectors.BaseSelector, one: socket.socket) -> None:
-    if one.fileno() < 0:  # closed since select() returned
+def read(selector: selectors.BaseSelector, connection: socket.socket) -> None:
+    if connection.fileno() < 0:  # already closed in this loop
         return
     try:
-        keeps = len(one.recv(1 << 16)) == 1
+        stays_open = len(connection.recv(1 << 16)) == 1
     except OSError:
-        keeps = False
-    if not keeps:
-        close(selector, one)
+        stays_open = False
+    if not stays_open:
+        close(selector, connection)
 
 
-def close(selector: selectors.BaseSelector, one: socket.socket) -> None:
-    if one.fileno() >= 0:
-        selector.unregister(one)
-        one.close()
+def close(selector: selectors.BaseSelector, connection: socket.socket) -> None:
+    if connection.fileno() >= 0:
+        selector.unregister(connection)
+        connection.close()
 
 
 def main() -> None:

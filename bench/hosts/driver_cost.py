@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure what the start of a job over ssh costs the driver, by the number of hosts.
+"""Measure how much time the driver needs to start a job over ssh, by the number of hosts.
 
 A small program stands in for ssh and for the launchers on the hosts (bench/peers/stand_in_ssh.cc),
-so there is no worker and no network. The job has begun when all hosts have their orders and node 0
-has said so. Writes docs/start.svg.
+so there is no worker and no network. The start is complete when all hosts have received their
+orders, and node 0 has reported that the job begins. Writes docs/start.svg.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Start:
 
 
 class StandIns:
-    """The stand-ins of one job, which connect to the socket of this process."""
+    """The stand-in programs of one job, which connect to the socket of this process."""
 
     def __init__(self, path: Path, count: int) -> None:
         self.count = count
@@ -51,7 +51,8 @@ class StandIns:
         self.connections: list[socket.socket] = []
 
     def wait_for_orders(self, driver: subprocess.Popen[bytes]) -> int:
-        """Return how many bytes of orders all stand-ins together have had."""
+        """Wait until each stand-in has received its order. Return the bytes of all orders
+        together."""
         deadline = time.monotonic() + START_SECONDS_MAX
         byte_counts: dict[int, int] = {}
         with selectors.DefaultSelector() as selector:
@@ -70,7 +71,7 @@ class StandIns:
         return sum(byte_counts.values())
 
     def begin(self) -> None:
-        """Let node 0 say that the job begins."""
+        """Tell the stand-ins to go on, so that node 0 reports that the job begins."""
         for connection in self.connections:
             connection.sendall(b"b")
 

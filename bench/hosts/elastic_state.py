@@ -4,9 +4,9 @@
 Run `.venv/bin/python bench/hosts/elastic_state.py` as root, after `./dev test python` has installed
 the package. The hosts are network namespaces of this machine, whose links are limited. Two workers
 on two hosts have the state, half of which belongs to the optimizer; then workers on other hosts
-join, one after another. The figures are the times in which a new worker gets the model, and the
-whole state with the copy that it saves. They are compared with the times in which plain TCP sends
-as many bytes to the same host, just before.
+join, one after another. The script measures how long a new worker takes to get the model, and to
+get the whole state and save a copy of it. Just before, it measures how long plain TCP takes to send
+the same number of bytes to the same host.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from hosts import Host, Hosts, HostsError, in_guarded_process  # noqa: E402
+from hosts import Host, Hosts, HostsError, run_in_child_process  # noqa: E402
 from ssh_servers import SshServers  # noqa: E402
 
 WORKER = Path(__file__).with_name("elastic_state_worker.py")
 WORKERS_AT_START = 2
-TCP = """
+TCP_PROGRAM = """
 import socket, sys, time
 address, count = sys.argv[2], int(sys.argv[3])
 buffer = bytearray(1 << 20)
@@ -45,11 +45,11 @@ else:
 
 
 def seconds_of_tcp(sender: Host, receiver: Host, count: int) -> float:
-    words = ("-c", TCP, "receive", receiver.address, str(count))
+    words = ("-c", TCP_PROGRAM, "receive", receiver.address, str(count))
     receiving = receiver.start(sys.executable, *words, stdout=subprocess.PIPE)
     assert receiving.stdout is not None
     receiving.stdout.readline()
-    sender.start(sys.executable, "-c", TCP, "send", receiver.address, str(count)).wait()
+    sender.start(sys.executable, "-c", TCP_PROGRAM, "send", receiver.address, str(count)).wait()
     return float(receiving.communicate()[0])
 
 
@@ -89,14 +89,14 @@ def measure(megabytes: int, joiners: int, rate: str) -> int:
     ):
         for host in hosts:
             host.set_rate(rate)
-        plain = min(seconds_of_tcp(hosts[1], hosts[-1], count) for _ in range(3))
-        print(f"{megabytes} MiB at {rate}: plain TCP takes {plain:.2f} s", flush=True)
+        tcp_time = min(seconds_of_tcp(hosts[1], hosts[-1], count) for _ in range(3))
+        print(f"{megabytes} MiB at {rate}: plain TCP takes {tcp_time:.2f} s", flush=True)
         found = seconds_of_syncs(hosts, servers, Path(folder), megabytes, joiners)
         for size, seconds in sorted(found.items()):
             model, state = seconds["model"], seconds["state"]
             print(
-                f"{size} hosts: the model takes {model:.2f} s ({plain / 2 / model:.0%} of the "
-                f"speed of plain TCP), the state {state:.2f} s ({plain / state:.0%})"
+                f"{size} hosts: the model takes {model:.2f} s ({tcp_time / 2 / model:.0%} of the "
+                f"speed of plain TCP), the state {state:.2f} s ({tcp_time / state:.0%})"
             )
     return 0
 
@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--joiners", type=int, default=2)
     parser.add_argument("--rate", default="1gbit")
     given = parser.parse_args()
-    return in_guarded_process(lambda: measure(given.megabytes, given.joiners, given.rate))
+    return run_in_child_process(lambda: measure(given.megabytes, given.joiners, given.rate))
 
 
 if __name__ == "__main__":

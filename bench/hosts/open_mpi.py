@@ -1,8 +1,8 @@
 """Open MPI over the hosts of tools/hosts.py: the commands that start it, with several settings.
 
 mpirun starts on the first host. It reaches the others through a script instead of ssh. The hosts
-share the files and the memory of this machine, so the script gives each host a name of its own:
-Open MPI names its shared memory after the host.
+share the files and the memory of this machine, so the script gives each host a different name. Open
+MPI needs this, because it uses the name of the host for its shared memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ TRIAL_SECONDS_MAX = 60
 # ranks share a core, it must also be told that ranks without work give up their core.
 NOT_BOUND = ("--bind-to", "none")
 SHARED_CORES = ("--mca", "mpi_yield_when_idle", "1")
-# The options of mpirun, and where the result goes. HAN, which sums inside each host first, crashes
-# in place in version 4.1 (https://github.com/open-mpi/ompi/pull/11488).
+# For each setting: the options of mpirun, and whether the program sums in place. HAN, which sums
+# inside each host first, crashes in place in version 4.1
+# (https://github.com/open-mpi/ompi/pull/11488).
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "tuned": ((), "in-place"),
     "HAN": (("--mca", "coll_han_priority", "100"), "out-of-place"),
@@ -33,7 +34,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def why_missing() -> str:
-    """Say which part of Open MPI is missing; return an empty text if all is there."""
+    """Return which part of Open MPI is missing, or an empty text if it is complete."""
     for program in (MPIRUN, COMPILER):
         if shutil.which(program) is None:
             return f"{program} is missing; install openmpi-bin and libopenmpi-dev"
@@ -57,14 +58,18 @@ def commands(hosts: Hosts, ranks: int, folder: Path) -> dict[str, list[str]]:
     start += ["--mca", "btl_tcp_if_include", INTERFACE, "--mca", "oob_tcp_if_include", INTERFACE]
     if not runs_on_all(hosts, ranks, start):
         return {}
-    made = {
+    commands_by_setting = {
         name: [*start, *words, str(program), place] for name, (words, place) in SETTINGS.items()
     }
-    return {name: words for name, words in made.items() if works(hosts, name, words)}
+    return {
+        name: words
+        for name, words in commands_by_setting.items()
+        if setting_works(hosts, name, words)
+    }
 
 
 def has_own_cores(hosts: Hosts, ranks: int) -> bool:
-    """Say whether each of the `ranks` ranks of a host has a core of its own."""
+    """Return whether each of the `ranks` ranks of a host has a core of its own."""
     return all(len(host.cores) >= ranks for host in hosts)
 
 
@@ -84,7 +89,8 @@ def write_agent(hosts: Hosts, folder: Path) -> Path:
 
 
 def runs_on_all(hosts: Hosts, ranks: int, start: list[str]) -> bool:
-    """Say whether `start` starts `ranks` programs on each host. If it does not, report it."""
+    """Return whether the command `start` starts `ranks` programs on each host. If not, print a
+    message."""
     trial = hosts[0].command(*start, "hostname")
     ended = subprocess.run(
         trial, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS_MAX
@@ -101,8 +107,8 @@ def runs_on_all(hosts: Hosts, ranks: int, start: list[str]) -> bool:
     return False
 
 
-def works(hosts: Hosts, name: str, words: list[str]) -> bool:
-    """Run a setting briefly. If it fails, report it."""
+def setting_works(hosts: Hosts, name: str, words: list[str]) -> bool:
+    """Return whether a short run of a setting succeeds. If not, print a message."""
     trial = hosts[0].command(*words, "8", "1", "1048576", "1")
     try:
         subprocess.run(trial, capture_output=True, check=True, timeout=TRIAL_SECONDS_MAX)

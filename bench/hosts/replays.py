@@ -1,6 +1,7 @@
-"""What processes of a job sent when they connected to each other, found in recorded packets.
+"""Finds in recorded packets the bytes that processes of a job sent when they connected to each
+other.
 
-A stranger that has recorded these bytes can send them again.
+A stranger can record these bytes and send them again.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ class Segment:
     source: Address
     target: Address
     sequence: int
-    begins: bool
+    is_syn: bool
     payload: bytes
 
 
 @dataclass
-class Dialed:
-    """A connection from its first packet on; it may be seen twice, on the way out and in."""
+class DialedConnection:
+    """A connection from its first packet on. Each packet may be recorded twice: when it leaves one
+    host and when it arrives at the other."""
 
-    dialer: dict[int, bytes] = field(default_factory=dict)  # payloads by sequence number
-    listener: dict[int, bytes] = field(default_factory=dict)  # before the dialer's second message
+    dialer: dict[int, bytes] = field(default_factory=dict)  # payload by sequence number
+    listener: dict[int, bytes] = field(default_factory=dict)  # until the dialer's second message
 
 
 def segment_of(packet: bytes) -> Segment | None:
@@ -42,32 +44,36 @@ def segment_of(packet: bytes) -> Segment | None:
     ports = [int.from_bytes(tcp[at : at + 2], "big") for at in (0, 2)]
     addresses = [socket.inet_ntoa(ip[at : at + 4]) for at in (12, 16)]
     source, target = zip(addresses, ports, strict=True)
-    sequence, begins = int.from_bytes(tcp[4:8], "big"), bool(tcp[13] & SYN)
-    return Segment(source, target, sequence, begins, tcp[(tcp[12] >> 4) * 4 :])
+    sequence, is_syn = int.from_bytes(tcp[4:8], "big"), bool(tcp[13] & SYN)
+    return Segment(source, target, sequence, is_syn, tcp[(tcp[12] >> 4) * 4 :])
 
 
 def replays(packets: Iterable[bytes], endpoints: list[str]) -> list[Message]:
-    """Return what was sent to these endpoints, for each connection that was recorded from its
-    beginning and was answered."""
-    dialed: dict[tuple[Address, Address], Dialed] = {}
+    """Return the messages to these endpoints. Leave out connections that were recorded only in
+    part, or not answered."""
+    dialed: dict[tuple[Address, Address], DialedConnection] = {}
     for segment in filter(None, map(segment_of, packets)):
-        way = (segment.source, segment.target)
-        if segment.begins and endpoint_of(segment.target) in endpoints:
-            dialed.setdefault(way, Dialed())
-        elif segment.payload and way in dialed:
-            dialed[way].dialer.setdefault(segment.sequence, segment.payload)
-        elif segment.payload and (one := dialed.get(way[::-1])) and len(one.dialer) == 1:
-            one.listener.setdefault(segment.sequence, segment.payload)
+        ends = (segment.source, segment.target)
+        if segment.is_syn and endpoint_of(segment.target) in endpoints:
+            dialed.setdefault(ends, DialedConnection())
+        elif segment.payload and ends in dialed:
+            dialed[ends].dialer.setdefault(segment.sequence, segment.payload)
+        elif (
+            segment.payload
+            and (connection := dialed.get(ends[::-1]))
+            and len(connection.dialer) == 1
+        ):
+            connection.listener.setdefault(segment.sequence, segment.payload)
     return [
         Message(
             kind="replay",
             endpoint=endpoint_of(target),
             content=sent[0],
-            first_answer=sum(map(len, one.listener.values())),
-            rest=b"".join(sent[1:])[:REPLAY_BYTES_MAX],
+            first_answer=sum(map(len, connection.listener.values())),
+            later_bytes=b"".join(sent[1:])[:REPLAY_BYTES_MAX],
         )
-        for (_, target), one in dialed.items()
-        if len(sent := [*one.dialer.values()]) > 1 and one.listener
+        for (_, target), connection in dialed.items()
+        if len(sent := [*connection.dialer.values()]) > 1 and connection.listener
     ]
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from hosts import Host, Hosts, HostsError, in_guarded_process  # noqa: E402
+from hosts import Host, Hosts, HostsError, run_in_child_process  # noqa: E402
 from progress import say  # noqa: E402
-from ssh_servers import SshServers, why_impossible  # noqa: E402
-from unpacked_packages import words_to_enter  # noqa: E402
+from ssh_servers import SshServers, reason_if_impossible  # noqa: E402
+from unpacked_packages import overlay_command  # noqa: E402
 
 MPIRUN, COMPILER = "mpirun.openmpi", "mpicxx.openmpi"
 BUILD = ROOT / "build/dev"
@@ -65,14 +65,14 @@ def start_time(host: Host, words: list[str], ranks: int) -> float:
     begin = time.monotonic()
     with host.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         output, errors = process.communicate(timeout=300)
-    met = re.search(r"(\d+) ranks met at ([\d.]+)", output)
-    if process.returncode != 0 or met is None or int(met[1]) != ranks:
+    match = re.search(r"(\d+) ranks met at ([\d.]+)", output)
+    if process.returncode != 0 or match is None or int(match[1]) != ranks:
         raise HostsError(f"exit code {process.returncode}: {output}\n{errors}")
-    return float(met[2]) - begin
+    return float(match[2]) - begin
 
 
 def measure(host_count: int, workers: int, rounds: int) -> int:
-    if why := why_impossible():
+    if why := reason_if_impossible():
         raise HostsError(why)
     ranks = host_count * workers
     with (
@@ -94,7 +94,7 @@ def measure(host_count: int, workers: int, rounds: int) -> int:
         for number in range(rounds):
             for way, words in ways.items():
                 times[way].append(
-                    start_time(hosts[0], [*words_to_enter("host0", None), *words], ranks)
+                    start_time(hosts[0], [*overlay_command("host0", None), *words], ranks)
                 )
             say(f"round {number + 1}: " + ", ".join(f"{w} {t[-1]:.2f} s" for w, t in times.items()))
     print(f"start of {ranks} workers on {host_count} hosts, median of {rounds} rounds")
@@ -111,7 +111,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=16, help="on each host")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    return in_guarded_process(lambda: measure(arguments.hosts, arguments.workers, arguments.rounds))
+    return run_in_child_process(
+        lambda: measure(arguments.hosts, arguments.workers, arguments.rounds)
+    )
 
 
 if __name__ == "__main__":

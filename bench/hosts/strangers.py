@@ -10,8 +10,8 @@ job. The ratios are those of the phases of one round; the table shows their medi
 intervals.
 
 The job and the strangers share the cores of this machine. So the strangers and the other program
-run with a low priority (--nice), the output says which share of a core the strangers use, and the
-ratio to the phases with the other program does not contain the cost of sharing the cores.
+run with a low priority (--nice), and the output shows how much of a core the strangers use. The
+ratio to the phases with the other program leaves out the cost of sharing cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
 sys.path[:0] = [str(ROOT / "bench"), str(TOOLS)]
 from compare import machine_facts  # noqa: E402
-from hosts import Hosts, HostsError, in_guarded_process  # noqa: E402
+from hosts import Hosts, HostsError, run_in_child_process  # noqa: E402
 from ratios import Interval, speedup  # noqa: E402
 from record_packets import recorded_packets  # noqa: E402
 from replays import replays  # noqa: E402
@@ -42,21 +42,21 @@ from report import aligned, time_text  # noqa: E402
 from stranger_traffic import listening_endpoints, write_replays  # noqa: E402
 
 PORT = 4711
-RANKS = 2  # on each of the two hosts
-TARGET = 1.2  # strangers may multiply the p99 by at most this
-SETTLE_SECONDS = 1.0  # between two phases
+RANKS = 2  # ranks on each of the two hosts
+P99_RATIO_MAX = 1.2  # the largest accepted ratio of the p99 with strangers to that without
+SETTLE_SECONDS = 1.0  # pause between two phases
 START_SECONDS_MAX = 120
-Window = tuple[float, float]  # in the time of time.monotonic()
+Window = tuple[float, float]  # begin and end, from time.monotonic()
 
 
-Report = dict[str, Any]  # of tools/stranger_traffic.py
+Report = dict[str, Any]  # the JSON report of tools/stranger_traffic.py
 PHASES = ("without", "decoy", "strangers")
 
 
 @dataclass
 class Round:
-    windows: dict[str, Window]  # by phase
-    reports: dict[str, Report]  # of the strangers, by phase
+    windows: dict[str, Window]  # when each phase ran
+    reports: dict[str, Report]  # the report of the strangers in each phase
 
 
 class Job:
@@ -112,8 +112,8 @@ def recording(hosts: Hosts, file: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def decoy(hosts: Hosts, ports: int, nice: int) -> Iterator[list[str]]:
     words = [sys.executable, str(Path(__file__).with_name("decoy.py")), hosts[2].address]
-    niced = ["nice", "-n", str(nice), *words, str(ports)]
-    with hosts[2].start(*niced, stdout=subprocess.PIPE) as process:
+    command = ["nice", "-n", str(nice), *words, str(ports)]
+    with hosts[2].start(*command, stdout=subprocess.PIPE) as process:
         try:
             yield process.stdout.readline().split()
         finally:
@@ -126,7 +126,7 @@ class Attack:
 
     hosts: Hosts
     arguments: argparse.Namespace
-    endpoints: dict[str, list[str]]  # by phase
+    endpoints: dict[str, list[str]]  # what the strangers connect to, by phase
     replays: Path
 
     def run(self, phase: str, seed: int) -> Report:
@@ -199,13 +199,13 @@ def summary(rounds: list[Round], times: dict[str, Any]) -> Iterator[dict[str, An
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     head = ["step", "without, µs", "decoy, µs", "strangers, µs", "ratio to without [95 %]"]
-    cells = [[*head, f"p99 ≤ {TARGET}", "ratio to decoy [95 %]"]]
+    cells = [[*head, f"p99 ≤ {P99_RATIO_MAX}", "ratio to decoy [95 %]"]]
     for row in rows:
-        middles = [time_text(statistics.median(row["us"][phase])) for phase in PHASES]
+        medians = [time_text(statistics.median(row["us"][phase])) for phase in PHASES]
         ratio: Interval = row["ratio"]
-        reached = "reached" if ratio.middle <= TARGET else "not reached"
+        reached = "reached" if ratio.middle <= P99_RATIO_MAX else "not reached"
         target = reached if row["is_p99"] else ""
-        cells.append([row["step"], *middles, str(ratio), target, str(row["ratio_to_decoy"])])
+        cells.append([row["step"], *medians, str(ratio), target, str(row["ratio_to_decoy"])])
     yield from aligned(cells)
 
 
@@ -263,7 +263,7 @@ def main() -> int:
     parser.add_argument("--nice", type=int, default=19, help="the priority of the strangers")
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/strangers.json")
     arguments = parser.parse_args()
-    return in_guarded_process(lambda: measure(arguments))
+    return run_in_child_process(lambda: measure(arguments))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """One rank of strangers.py: allreduce calls and training steps, until the file END exists.
 
-The steps come in cycles, and each cycle does the same. So all cycles must have the same results, to
-the last bit. After the first cycles, rank 0 creates the file WARM. At the end, it writes the times
-of its steps to the file TIMES.
+The steps run in cycles, and all cycles are equal. So all cycles must have the same results, bit by
+bit. After the first cycles, rank 0 creates the file WARM. At the end, it writes the times of its
+steps to the file TIMES.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 CACHE_BYTES, BUFFERS, WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 1 << 20, 3, 3, 3, 20_000
-TIGHT_CALLS = 32  # few enough, because the sum grows with every call and must stay exact
+TIGHT_CALLS = 32  # the sum grows with each call and must stay exact
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "reducescatter": lambda n: (n - 1) / n,
@@ -33,7 +33,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 }
 
 
-def test_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+def input_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
     """Return small whole numbers that repeat with a prime period and differ between the ranks."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
@@ -42,7 +42,7 @@ def test_pattern(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
 @dataclass
 class Shape:
     operation: str
-    count: int  # elements of the whole tensor
+    count: int  # number of elements in the whole tensor
     rank: int
     ranks: int
     dtype: torch.dtype
@@ -53,7 +53,7 @@ class Shape:
 
     def input_of(self, rank: int) -> torch.Tensor:
         count = self.count // self.ranks if self.operation == "allgather" else self.count
-        return test_pattern(count, rank, self.dtype)
+        return input_pattern(count, rank, self.dtype)
 
     def expected(self) -> torch.Tensor:
         all_ranks = range(self.ranks)

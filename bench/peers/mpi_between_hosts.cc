@@ -45,7 +45,7 @@ int main(int count, char** words) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const bool in_place = count > 1 && std::strcmp(words[1], "in-place") == 0;
-  for (const bool counts : {false, true}) {  // the first round only warms up
+  for (const bool counts : {false, true}) {  // the first pass only warms up
     const char* separator = "{";
     for (int word = 2; word + 1 < count; word += 2) {
       const auto bytes = std::strtoull(words[word], nullptr, 10);

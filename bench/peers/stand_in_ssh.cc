@@ -1,7 +1,7 @@
-// Stands in for ssh and for the launcher on a host, so that bench/hosts/driver_cost.py measures the
-// driver alone: `ssh … -- hostN COMMAND`. It greets the driver, reads its order, tells the
-// benchmark how many bytes it had, and waits until the benchmark ends the connection. The stand-in
-// for node 0 also writes the lines of node 0's launcher.
+// Replaces ssh and the launcher on a host, so that bench/hosts/driver_cost.py measures the driver
+// alone. The driver calls it as `ssh … -- hostN COMMAND`. It sends the greeting, reads its order,
+// reports the order's size to the benchmark, and waits until the benchmark ends the connection. For
+// node 0, it also writes the lines of the launcher.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -25,8 +25,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def check_operation() -> None:
-    same = torch.arange(1.0, 9.0)
-    if not torch.allclose(hvd.allreduce(same, op=hvd.Adasum, name="same"), same):
+    equal_vector = torch.arange(1.0, 9.0)
+    if not torch.allclose(hvd.allreduce(equal_vector, op=hvd.Adasum, name="same"), equal_vector):
         sys.exit("Adasum of equal vectors must be that vector")
     own = torch.zeros(hvd.size())
     own[hvd.rank()] = 1.0 + hvd.rank()
@@ -53,7 +53,7 @@ def main() -> None:
     model = nn.Sequential(
         nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
     )
-    # With Adasum, the learning rate does not depend on the number of workers.
+    # With Adasum, the learning rate stays the same for any number of workers.
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(
         optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum

@@ -86,9 +86,9 @@ def test(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> floa
     model.eval()
     losses, correct = [], []
     for images, classes in loader:
-        answers = model(images)
-        losses.append(F.cross_entropy(answers, classes))
-        correct.append((answers.argmax(1) == classes).float().mean())
+        logits = model(images)
+        losses.append(F.cross_entropy(logits, classes))
+        correct.append((logits.argmax(1) == classes).float().mean())
     loss = metric_average(torch.stack(losses).mean().item(), "avg_loss")
     accuracy = metric_average(torch.stack(correct).mean().item(), "avg_accuracy")
     if hvd.rank() == 0:

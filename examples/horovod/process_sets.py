@@ -17,7 +17,7 @@ import horovod.torch as hvd
 STEPS = 200
 
 
-def curve(inputs: torch.Tensor) -> torch.Tensor:
+def target_curve(inputs: torch.Tensor) -> torch.Tensor:
     return torch.sin(3 * inputs)
 
 
@@ -26,7 +26,8 @@ def network(width: int) -> nn.Module:
 
 
 def train(model: nn.Module, process_set: hvd.ProcessSet) -> float:
-    """Train on the ranks of the set, each with inputs of its own. Return the mean last loss."""
+    """Train on the ranks of the set, each with its own inputs. Return the mean of their last
+    losses."""
     generator = torch.Generator().manual_seed(hvd.rank())
     root = process_set.ranks[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -39,7 +40,7 @@ def train(model: nn.Module, process_set: hvd.ProcessSet) -> float:
     for _ in range(STEPS):
         inputs = 2 * torch.rand(64, 1, generator=generator) - 1
         optimizer.zero_grad()
-        loss = F.mse_loss(model(inputs), curve(inputs))
+        loss = F.mse_loss(model(inputs), target_curve(inputs))
         loss.backward()
         optimizer.step()
     return hvd.allreduce(loss.detach(), name="loss", process_set=process_set).item()
@@ -58,7 +59,7 @@ def main() -> None:
     hvd.init(process_sets="dynamic")
     if hvd.size() < 2:
         sys.exit("at least two workers are needed")
-    # All ranks add all sets, in the same order.
+    # Every rank must add every process set, in the same order.
     even = hvd.add_process_set(range(0, hvd.size(), 2))
     odd = hvd.add_process_set(range(1, hvd.size(), 2))
     own_set = even if even.included() else odd
@@ -70,16 +71,16 @@ def main() -> None:
     if own_set.rank() == 0:
         print(f"ranks {own_set.ranks} have trained their model to a loss of {loss:.5f}", flush=True)
 
-    # Now all ranks get both models, each from a rank that has trained it.
+    # Now all ranks get both models. A rank that has trained a model sends it.
     for number, (process_set, model) in enumerate(models.items()):
         for name, parameter in model.state_dict().items():
             hvd.broadcast_(parameter, process_set.ranks[0], name=f"{number}.{name}")
     inputs = torch.linspace(-1, 1, 101)[:, None]
     with torch.no_grad():
-        answer = torch.stack([model(inputs) for model in models.values()]).mean(0)
-    error = (answer - curve(inputs)).abs().max()
-    answers = hvd.allgather(answer.T, name="answers")
-    if not (answers == answer.T).all():
+        prediction = torch.stack([model(inputs) for model in models.values()]).mean(0)
+    error = (prediction - target_curve(inputs)).abs().max()
+    predictions = hvd.allgather(prediction.T, name="answers")
+    if not (predictions == prediction.T).all():
         sys.exit("the ranks have different models")
     if hvd.rank() == 0:
         print(f"together the two models are off by at most {error:.4f}")

@@ -1,5 +1,5 @@
-"""Train word vectors. A step uses only some of the vectors. The ranks send the gradients of these
-vectors only.
+"""Train word vectors with sparse gradients. Each step uses only some of the vectors, and the ranks
+send only the gradients of these vectors.
 
 horovodrun -np 2 python examples/horovod/sparse_embeddings.py
 """
@@ -77,14 +77,14 @@ def count_touched_rows(model: Classifier) -> int:
 def main() -> None:
     hvd.init()
     torch.manual_seed(0)
-    together, alone = Classifier(), Classifier()
-    hvd.broadcast_parameters(together.state_dict(), root_rank=0)
-    alone.load_state_dict(together.state_dict())
-    loss = train(together, distributed=True)
-    train(alone, distributed=False)
-    pairs = zip(together.parameters(), alone.parameters(), strict=True)
+    distributed_model, single_model = Classifier(), Classifier()
+    hvd.broadcast_parameters(distributed_model.state_dict(), root_rank=0)
+    single_model.load_state_dict(distributed_model.state_dict())
+    loss = train(distributed_model, distributed=True)
+    train(single_model, distributed=False)
+    pairs = zip(distributed_model.parameters(), single_model.parameters(), strict=True)
     difference = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
-    rows = count_touched_rows(together)
+    rows = count_touched_rows(distributed_model)
     if hvd.rank() == 0:
         print(f"loss {loss:.4f} after {STEPS} steps of {hvd.size()} workers")
         print(f"a step touches {rows} of {WORDS} rows")

@@ -5,8 +5,7 @@ repeats a failed step with the workers that are left.
     farandole run -n 4 --min-workers 2 python examples/jax/elastic_fashion_mnist.py \
         --kill-at 100 200
 
-With --kill-at, worker 1 kills itself in the first of these steps, worker 2 in the second one, and
-so on.
+With --kill-at, worker 1 kills itself in the first given step, worker 2 in the second, and so on.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def step_of_death(options: argparse.Namespace) -> int:
-    # A worker that is started later has a higher number.
+def kill_step(options: argparse.Namespace) -> int:
+    # The workers are numbered in the order in which they are started.
     number = int(os.environ.get("FARANDOLE_ELASTIC_WORKER", "-1"))
     return dict(enumerate(options.kill_at, start=1)).get(number, -1)
 
@@ -63,12 +62,12 @@ def train(data: Arrays, options: argparse.Namespace) -> hvd.elastic.JaxState:
         updates, opt_state = optimizer.update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
-    def show_place() -> None:
+    def show_progress() -> None:
         if hvd.rank() == 0:
             print(f"step {state.steps_done}: {hvd.size()} workers go on", flush=True)
 
-    state.register_reset_callbacks([show_place])
-    last_step = step_of_death(options)
+    state.register_reset_callbacks([show_progress])
+    last_step = kill_step(options)
     step = hvd.elastic.Step(state)
     while step.ready() and state.epoch < options.epochs:
         with step:  # a failed step is repeated
@@ -90,15 +89,16 @@ def train(data: Arrays, options: argparse.Namespace) -> hvd.elastic.JaxState:
 
 def main() -> None:
     options = parse_arguments()
-    # A new worker delays the others only after init(), so it loads the data before.
+    # Load the data before init(), because the other workers wait for a new worker only after its
+    # init().
     data, test = load(options.data, "train", options.limit), load(options.data, "t10k", None)
     hvd.init()
     state = train(data, options)
-    hvd.check_parameters(state.params)  # raises an error if they are not the same on all workers
-    found = accuracy(state.params, test)
+    hvd.check_parameters(state.params)  # raises an error if the workers' parameters differ
+    test_accuracy = accuracy(state.params, test)
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal")
-        print(f"test accuracy {found:.4f} after {state.steps_done} steps")
+        print(f"test accuracy {test_accuracy:.4f} after {state.steps_done} steps")
     sys.stdout.flush()
 
 

@@ -71,7 +71,7 @@ def initial_parameters(seed: int) -> Any:
     }
 
 
-def answers_of(params: Any, images: jax.Array) -> jax.Array:
+def logits_of(params: Any, images: jax.Array) -> jax.Array:
     x = images
     for name in ("conv1", "conv2"):
         layer = params[name]
@@ -87,14 +87,14 @@ def answers_of(params: Any, images: jax.Array) -> jax.Array:
 
 
 def loss_of(params: Any, images: jax.Array, classes: jax.Array) -> jax.Array:
-    answers = answers_of(params, images)
-    return optax.softmax_cross_entropy_with_integer_labels(answers, classes).mean()
+    logits = logits_of(params, images)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, classes).mean()
 
 
 def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
     """Train, and return the parameters and the seconds that the epochs took."""
     images, classes = data
-    batch_size = max(1, options.batch_size // hvd.size())  # of each worker
+    batch_size = max(1, options.batch_size // hvd.size())  # per worker
     steps = len(images) // (batch_size * hvd.size())
     # All workers begin with the parameters of rank 0.
     params = hvd.broadcast_parameters(initial_parameters(options.seed), root_rank=0)
@@ -130,11 +130,11 @@ def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
 def accuracy(params: Any, data: Arrays) -> float:
     """Return the accuracy over all images. Each worker evaluates a part of them."""
     images, classes = (array[hvd.rank() :: hvd.size()] for array in data)
-    answers = jax.jit(answers_of)
+    logits = jax.jit(logits_of)
     correct = 0
     for begin in range(0, len(images), 500):
         part = slice(begin, begin + 500)
-        correct += int((answers(params, images[part]).argmax(1) == classes[part]).sum())
+        correct += int((logits(params, images[part]).argmax(1) == classes[part]).sum())
     return float(hvd.allreduce(jnp.int32(correct), op=hvd.Sum)) / len(data[0])
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     options = parse_arguments()
     hvd.init()
     params, seconds = train(load(options.data, "train", options.limit), options)
-    hvd.check_parameters(params)  # raises an error if they are not the same on all workers
+    hvd.check_parameters(params)  # raises an error if the workers' parameters differ
     found = accuracy(params, load(options.data, "t10k", None))
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal")

@@ -4,8 +4,8 @@
     KERAS_BACKEND=jax farandole run -n 2 python examples/keras/fashion_mnist.py
     python examples/keras/fashion_mnist.py                     # alone
 
-The lines that contain `hvd` make the training distributed. It works on each backend of Keras:
-tensorflow, torch and jax.
+The lines that contain `hvd` make the training distributed. The program works with each backend of
+Keras: tensorflow, torch and jax.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def make_model() -> Any:
 def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
     """Train, and return the model and the seconds that the epochs took."""
     images, classes = data
-    batch_size = max(1, options.batch_size // hvd.size())  # of each worker
+    batch_size = max(1, options.batch_size // hvd.size())  # per worker
     # Each worker trains on its own part of the data. All parts have the same number of batches.
     rows = len(images) // (batch_size * hvd.size()) * batch_size
     own_part = slice(hvd.rank(), rows * hvd.size(), hvd.size())
@@ -108,8 +108,8 @@ def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
 def accuracy(model: Any, data: Arrays) -> float:
     """Return the accuracy over all images. Each worker evaluates a part of them."""
     images, classes = (array[hvd.rank() :: hvd.size()] for array in data)
-    answers = model.predict(images, batch_size=500, verbose=0)
-    correct = int((answers.argmax(1) == classes).sum())
+    predictions = model.predict(images, batch_size=500, verbose=0)
+    correct = int((predictions.argmax(1) == classes).sum())
     return float(hvd.allreduce(correct, op=hvd.Sum)) / len(data[0])
 
 
@@ -117,7 +117,7 @@ def main() -> None:
     options = parse_arguments()
     hvd.init()
     model, seconds = train(load(options.data, "train", options.limit), options)
-    hvd.check_parameters(model)  # raises an error if they are not the same on all workers
+    hvd.check_parameters(model)  # raises an error if the workers' parameters differ
     found = accuracy(model, load(options.data, "t10k", None))
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal")

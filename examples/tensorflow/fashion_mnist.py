@@ -75,7 +75,7 @@ def make_model() -> Any:
 def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
     """Train, and return the model and the seconds that the epochs took."""
     images, classes = data
-    batch_size = max(1, options.batch_size // hvd.size())  # of each worker
+    batch_size = max(1, options.batch_size // hvd.size())  # per worker
     steps = len(images) // (batch_size * hvd.size())
     keras.utils.set_random_seed(options.seed)
     model = make_model()
@@ -115,8 +115,8 @@ def train(data: Arrays, options: argparse.Namespace) -> tuple[Any, float]:
 def accuracy(model: Any, data: Arrays) -> float:
     """Return the accuracy over all images. Each worker evaluates a part of them."""
     images, classes = (array[hvd.rank() :: hvd.size()] for array in data)
-    answers = model.predict(images, batch_size=500, verbose=0)
-    correct = tf.constant(int((answers.argmax(1) == classes).sum()))
+    predictions = model.predict(images, batch_size=500, verbose=0)
+    correct = tf.constant(int((predictions.argmax(1) == classes).sum()))
     return float(hvd.allreduce(correct, op=hvd.Sum)) / len(data[0])
 
 
@@ -124,7 +124,7 @@ def main() -> None:
     options = parse_arguments()
     hvd.init()
     model, seconds = train(load(options.data, "train", options.limit), options)
-    hvd.check_parameters(model.variables)  # an error if they are not the same on all workers
+    hvd.check_parameters(model.variables)  # raises an error if they differ
     found = accuracy(model, load(options.data, "t10k", None))
     if hvd.rank() == 0:
         print(f"parameters of {hvd.size()} workers are bitwise equal")

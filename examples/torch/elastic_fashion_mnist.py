@@ -6,8 +6,8 @@ training goes on from its last commit, and repeats only the batches after that c
         --kill-at 100 200
     farandole run -n 2 python examples/torch/elastic_fashion_mnist.py --fail-at 30
 
-With --kill-at, worker 1 kills itself before the first of these batches, worker 2 before the second
-one, and so on. With --fail-at, every rank acts once as if a call had failed before that batch.
+With --kill-at, worker 1 kills itself before the first given batch, worker 2 before the second, and
+so on. With --fail-at, every rank acts once as if a call had failed before this batch.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Failure:
-    """Raises an error once, as if a call had failed on all ranks, or kills this worker."""
+    """Simulates a failure: raises an error once, as if a call had failed, or kills this worker."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.batch = options.fail_at
-        # A worker that is started later has a higher number.
+        # The workers are numbered in the order in which they are started.
         number = int(os.environ.get("FARANDOLE_ELASTIC_WORKER", "-1"))
         batches = dict(enumerate(options.kill_at, start=1))
         self.last_batch = batches.get(number)
@@ -62,14 +62,14 @@ class Failure:
 def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.Namespace) -> None:
     failure = Failure(options)
 
-    # hvd.elastic.run calls the function again, with the state of the last commit, after an error of
-    # a call. It first gives all ranks the state of rank 0.
+    # hvd.elastic.run gives all ranks the state of rank 0, and then calls the function. After an
+    # error of a call, it restores the last commit and does this again.
     @hvd.elastic.run
     def train_from(state: hvd.elastic.TorchState) -> None:
         if hvd.rank() == 0:
             done = state.sampler.processed_num
-            place = f"{done} images of epoch {state.epoch + 1} are done"
-            print(f"batch {state.batch}: {place}, {hvd.size()} workers go on")
+            progress = f"{done} images of epoch {state.epoch + 1} are done"
+            print(f"batch {state.batch}: {progress}, {hvd.size()} workers go on")
         while state.epoch < options.epochs:
             for images, classes in DataLoader(data, options.batch_size, sampler=state.sampler):
                 failure.check(state.batch)
@@ -94,7 +94,8 @@ def train(state: hvd.elastic.TorchState, data: TensorDataset, options: argparse.
 
 def main() -> None:
     options = parse_arguments()
-    # A new worker delays the others only after init(), so it prepares everything before.
+    # Prepare everything before init(), because the other workers wait for a new worker only after
+    # its init().
     training = load(options.data, "train", options.limit)
     test = load(options.data, "t10k", options.limit)
     torch.manual_seed(1)

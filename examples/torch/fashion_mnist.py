@@ -82,10 +82,10 @@ class Progress:
         self.title, self.start = title, time.monotonic()
         self.images, self.loss, self.correct = 0, 0.0, 0
 
-    def add(self, loss: torch.Tensor, answers: torch.Tensor, classes: torch.Tensor) -> None:
+    def add(self, loss: torch.Tensor, logits: torch.Tensor, classes: torch.Tensor) -> None:
         self.images += len(classes)
         self.loss += loss.item() * len(classes)
-        self.correct += int((answers.argmax(1) == classes).sum())
+        self.correct += int((logits.argmax(1) == classes).sum())
         self.bar.set_postfix_str(self.text(self.loss, self.correct, self.images), refresh=False)
         self.bar.update(len(classes) * hvd.size())
 
@@ -125,13 +125,13 @@ def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) ->
         sampler.set_epoch(epoch)
         progress = Progress(f"epoch {epoch + 1}/{options.epochs}", len(sampler) * hvd.size())
         for images, classes in batches:
-            answers = model(images)
-            loss = F.cross_entropy(answers, classes)
+            logits = model(images)
+            loss = F.cross_entropy(logits, classes)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-            progress.add(loss.detach(), answers, classes)
+            progress.add(loss.detach(), logits, classes)
         progress.finish()
     return time.monotonic() - start
 

@@ -39,7 +39,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class RandomImages(Dataset[tuple[torch.Tensor, int]]):
-    """Noise whose mean depends on the class, so that there is something to learn."""
+    """Random images. The mean of an image depends on its class, so the network can learn the
+    classes."""
 
     def __init__(self, count: int, size: int, seed: int) -> None:
         self.count, self.size, self.seed = count, size, seed
@@ -159,7 +160,7 @@ class Training:
         for number, (images, classes) in enumerate(batches):
             step, pass_in_step = divmod(number, passes)
             if step == steps:
-                break  # too few passes for a step
+                break  # the remaining passes are too few for a step
             if pass_in_step == 0:
                 self.optimizer.zero_grad()
             loss = F.cross_entropy(self.model(images), classes)
@@ -190,7 +191,8 @@ class Training:
 
 
 def average_statistics(model: nn.Module) -> None:
-    """Give all ranks the same running statistics of batch normalization, for checkpoints."""
+    """Average the running statistics of batch normalization, so that a checkpoint has those of all
+    ranks."""
     statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
     hvd.grouped_allreduce_(statistics, name="statistics")
 

@@ -1,4 +1,4 @@
-// The element types, one row each. Code that depends on a type reads its row.
+// The element types, one row each. Code that depends on an element type reads the row of that type.
 #pragma once
 
 #include <array>

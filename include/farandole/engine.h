@@ -24,27 +24,27 @@ namespace farandole {
 // may exist one after another or at the same time. Memory that one engine has allocated is also
 // visible to the peers of the other engines, unless one of the engines asks for a smaller heap. The
 // launcher sees the calls of one engine at a time. Each shared object is freed with the last engine
-// or tensor that uses it. Only two of them are kept as long as the context: the secret, because a
-// process can read it only once, and the job's Store, if this process serves it. The destructor
-// then waits, a few seconds at most, until formations that have begun are over. A forked child may
-// use the context for engines of its own, which get new memory. Either the parent or the child may
-// use the launcher, but not both.
+// or tensor that uses it. Two of them live as long as the context: the secret, because a process
+// can read it only once, and the job's Store, if this process serves that Store. A process that
+// serves the Store waits in the destructor of the context until all formations that have begun are
+// over, a few seconds at most. A forked child may use the context for engines of its own, which get
+// new memory. Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
-// From now on, whenever this process asks the launcher of an elastic job for a rank, it says that
-// it has the state of the training. Only such a process gets rank 0. If no such process is left,
-// the job ends.
+// From now on, this process tells the launcher of an elastic job, with each request for a rank,
+// that it has the state of the training. Only such a process gets rank 0. If no such process is
+// left, the job ends.
 void set_has_state(ProcessContext& context);
-// Why an elastic job must end with the next commit, because its launcher or its driver is lost;
-// empty: it goes on. Ranks may learn it at different times, so they must agree on the step. A
-// process that has not ended 9 s later is killed. Waits for such an announcement, but not longer
-// than the limit.
+// If the launcher or the driver of an elastic job is lost, the job must end with its next commit.
+// Returns the reason; empty if the job continues. Ranks may learn of the end at different times, so
+// they must agree on the step. A process that has not ended 9 s later is killed. Waits for such an
+// announcement until the limit is over.
 std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit = {});
 
 // Waits until the other ranks have left the job, if this process serves the job's Store (see
-// EngineOptions::serves_job_store). They need it for new groups. Call it when the program ends
-// without an error. `interrupted` is called about every 100 ms; if it returns true, the wait ends
-// with kRetry.
+// EngineOptions::serves_job_store). The other ranks need the Store for new groups. Call this
+// function when the program ends without an error. `interrupted` is called about every 100 ms; if
+// it returns true, the wait ends with kRetry.
 Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>& interrupted);
 
 // The knobs, and the options that only a program can set. A knob that only a launcher or a frontend
@@ -63,26 +63,26 @@ struct EngineOptions : Knobs {
   //   engine of some of its ranks, the keys in the Stores of the job begin with the text, which may
   //   have 100 bytes. The ranks may be on several hosts, and count from 0 within this engine.
   std::string rendezvous_id;
-  // Whether these are only some ranks of a larger job. These ranks count from 0 within this engine.
-  // The engine gives no stall warnings, because they would name the wrong ranks.
-  bool some_ranks_only = false;
-  // Whether this process serves the Store at job_store, until its process context is destroyed.
-  // Exactly one process of the job does so if `farandole run` has not started it. Other processes,
-  // and later engines of this one, connect to it.
+  // Whether the engine has only some ranks of a larger job. These ranks count from 0 within this
+  // engine. The engine gives no stall warnings, because they would name the wrong ranks.
+  bool is_subset_of_job = false;
+  // Whether this process serves the Store at job_store, until its process context is destroyed. If
+  // `farandole run` has not started the job, exactly one process of the job serves the Store. Other
+  // processes, and later engines of this one, connect to it.
   bool serves_job_store = false;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0. In an
-  // elastic job, groups may name ranks that the job lacks. Such groups have their numbers, too, but
-  // they cannot be used until an engine of a larger job is created.
+  // elastic job, groups may name ranks that the job lacks. Such groups get numbers, too, but the
+  // program cannot use them until an engine of a larger job is created.
   std::vector<std::vector<int>> groups;
   // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
   // true, the wait ends with kRetry.
   std::function<bool()> interrupted;
 
-  // Reads the knobs (see `docs/knobs.md`). If they give neither rank nor size, reads the variables
-  // of other launchers, too. Pass true if the caller sets topology and rendezvous_id itself; then
-  // the variables of other launchers are never read. Errors: kFixCall, with the variable and its
-  // value.
+  // Reads the knobs (see `docs/knobs.md`). If they give neither rank nor size, the function also
+  // reads the variables of other launchers. Pass true if the caller sets topology and rendezvous_id
+  // itself; then the function never reads the variables of other launchers. Errors: kFixCall, with
+  // the variable and its value.
   static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
@@ -95,24 +95,24 @@ using Handle = std::uint64_t;
 inline constexpr int kAnyRank = -1;
 
 // A function that runs once when a call is done, whatever its outcome, for callers that never wait.
-// It gets the call's handle. The thread that finishes the call runs it: a thread that submits,
-// waits or shuts down, or a thread of the engine. It may run inside submit(), so a caller of
-// submit() must not hold a lock that the function takes.
+// The function gets the call's handle. The thread that finishes the call runs the function: a
+// thread that submits, waits or shuts down, or a thread of the engine. The function may run inside
+// submit(), so a caller of submit() must not hold a lock that the function takes.
 //
 // The engine holds no mutex while the function runs, but this rank makes no progress. So the
-// function must not wait for another call, nor for a thread that waits for one. It may call
-// submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed.
-// Inside it, submit() and wait() ignore their limits, and other functions that block return
-// kFixCall. If the program has dropped the handle, the handle is already unknown. Calls made in
-// completions have no fixed order relative to the calls of other threads, so they need names. If
-// submit() returns an error, there is no call, and the function never runs.
+// function must not wait for another call, nor for a thread that waits for one. The function may
+// call submit(), poll(), peek(), take() and drop(); the memory of its own call is no longer
+// borrowed. Inside the function, submit() and wait() ignore their limits, and other functions that
+// block return kFixCall. If the program has dropped the handle, the handle is already unknown.
+// Calls that a completion submits have no fixed order relative to the calls of other threads, so
+// they need names. If submit() returns an error, there is no call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
 };
 
-// One call of one rank. The memory is borrowed until the call is done (see poll()) or the engine is
-// destroyed. The operation's row in kOperationRows says which fields are used.
+// One call of one rank. The engine borrows the memory until the call is done (see poll()) or the
+// engine is destroyed. The operation's row in kOperationRows says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
 // any more. If another rank is stopped by a signal at that time, the error comes a second later,
@@ -120,15 +120,15 @@ struct Completion {
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. A name is in use from
-  // submit() to take(), even if the call failed. The name of a dropped call stays in use as long as
-  // the group exists (about 40 bytes per name).
+  // submit() to take(), even if the call failed. The name of a dropped call stays in use until the
+  // group is removed (about 40 bytes per name).
   //
   // If the name is empty, the engine chooses `<operation>.noname.<index>`. The index is one more
-  // than that of the last unnamed call of the operation in the group. It begins at 0 again when the
-  // results of all such calls were taken, so that loops repeat their names. Before each such
-  // submit(), all members must have taken the same number of these results. If they have not, and
-  // one name stands for different calls, these calls fail with kFixCall; otherwise they stall. So
-  // call take() where the program waits for the result. After poll() has returned true, use peek()
+  // than that of the last unnamed call of the operation in the group. The index begins at 0 again
+  // when the results of all such calls were taken, so that loops repeat their names. Before each
+  // submit() of an unnamed call, all members must have taken the same number of these results.
+  // Otherwise one name may stand for different calls, which then fail with kFixCall or stall. So
+  // call take() when the program waits for the result. After poll() has returned true, use peek()
   // instead. Threads that submit at the same time have no common order, so they must name their
   // calls.
   std::string name;
@@ -140,7 +140,7 @@ struct Submission {
   // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: only read on the root
-  // Reduce-scatter: scattered_rows() rows. The operation's row in kOperations says whether the
+  // Reduce-scatter: scattered_rows() rows. The operation's row in kOperationRows says whether the
   // output may be the input.
   void* output = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
@@ -157,16 +157,16 @@ struct Submission {
   // was already done. A send reads `input`, a receive writes `output`.
   //
   // A send is done when the receiver has taken the message. A send of up to 8 KiB may be done
-  // earlier. This needs room in the ring of 64 KiB to that rank, and fewer than 64 messages from
-  // this rank may wait at that rank for a receive.
+  // earlier, if the ring of 64 KiB to the receiver has room, and if fewer than 64 messages from
+  // this rank wait at the receiver for a receive.
   int peer = 0;
   int tag = 0;
   std::string channel = {};  // at most 256 bytes; messages of different channels never match
   // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
   // most the first dimension. Empty: all rows in equal shares.
   std::vector<std::int64_t> splits;
-  // If not empty, says why the caller found this call invalid. The call is then rejected on all
-  // members with this text, and of the other fields only operation, name and group are used.
+  // If not empty, says why the caller found this call invalid. Then the call is rejected on all
+  // members with this text. Of the other fields, only operation, name and group are used.
   std::string call_error = {};
   Completion completion = {};
 };
@@ -186,48 +186,46 @@ struct Outcome {
 enum class LeaveCause : std::uint8_t {
   kOrderly,    // the program ended, or called shutdown()
   kException,  // an uncaught exception in the program itself
-  kGroupLost,  // an uncaught exception that reports a lost group, or is a consequence of it
+  kGroupLost,  // an uncaught exception that reports a lost group or follows from it
 };
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
 // submit() with a limit, start_timeline() and stop_timeline() block. The engine has two threads
-// ("progress" and "watch"), which sleep when there is nothing to do, and a third one while a
+// ("progress" and "watch"), which sleep when they have nothing to do, and a third thread while a
 // timeline is on. If another launcher than `farandole run` has started the job, one engine per host
-// also has a thread that looks for stalls at intervals (see Knobs::stall_warning). A forked child
+// also has a thread that checks for stalls at intervals (see Knobs::stall_warning). A forked child
 // cannot use the engine: see abandon_after_fork().
 class Engine {
  public:
   struct Parts;  // internal
 
   // Connects to the other ranks and forms the groups. Blocks until all ranks have connected.
-  // Errors: kFixCall (the options contradict each other or those of another rank), kRetry
+  // Errors: kFixCall (the options contradict each other or the options of another rank), kRetry
   // (interrupted), kRebuildGroup (some ranks did not connect; the message names them), kStop
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  // Calls shutdown(), so a completion must not destroy the engine. Memory from allocate() stays
-  // valid.
+  // Calls shutdown(), so no completion may destroy the engine. Memory from allocate() stays valid.
   ~Engine();
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The topology that was found when the job was formed; all its fields are set.
+  // The topology that the ranks found when the job was formed; all its fields are set.
   const RankTopology& topology() const;
   // True if no call can succeed any more, because this rank has called shutdown() or because the
-  // job has ended. This rank notices the end of the job at the latest when a call ends with
-  // kRebuildGroup.
+  // job has ended. If a call ends with kRebuildGroup, this rank has noticed the end of the job.
   bool is_over() const;
-  // How often the group of an elastic job has been formed, counted from 1 and the same on all
-  // ranks; 0: the job is not elastic.
+  // The number of the current group of an elastic job, counted from 1, the same on all ranks; 0:
+  // the job is not elastic.
   std::int64_t epoch() const;
   // Whether the launcher of an elastic job wants to change the members. If so, all ranks should
   // shut down after the same step and create the next engine. Ranks may learn of the change at
   // different times, so they must agree on the step. The call asks the launcher, which takes about
   // 20 µs. Returns false in other jobs.
   bool is_change_announced() const;
-  // World ranks of a group, ascending, also if the job lacks some of them; empty for an unknown
-  // group.
+  // World ranks of a group, in ascending order, even if the job lacks some of them; empty for an
+  // unknown group.
   std::vector<int> ranks_of(GroupId group) const;
 
   // Add a group to the running job, or remove one. All ranks of the world must call the function
@@ -255,9 +253,9 @@ class Engine {
   // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
   // Names that begin with `farandole.` or contain `.noname.` are reserved for the engine.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
-  // Starts all calls of a batch, or none if there is an error. The limit is for all calls together.
-  // The handles are in the order of the batch. If the outcome of one call is kFixCall, the others
-  // still run.
+  // Starts all calls of a batch; if there is an error, starts no call. The limit is for all calls
+  // together. The handles are in the order of the batch. If the outcome of one call is kFixCall,
+  // the other calls still run.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
   // True if the call is done, so that take() returns its outcome. True for an unknown handle.
@@ -277,39 +275,40 @@ class Engine {
   void drop(Handle handle);
 
   // Allocates zeroed memory in the shared heap, aligned to 128 bytes, or ordinary memory if the
-  // heap is full. It stays mapped until its last owner is gone, even after shutdown(). Errors:
-  // kStop if the system has no memory left.
+  // heap is full. The memory stays mapped until its last owner is gone, even after shutdown().
+  // Errors: kStop if the system has no memory left.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // Whether the other ranks of this host can see this memory, so that calls on it need no copy.
-  // True for memory that allocate() has taken from the shared heap (see heap_bytes).
+  // This is true for memory that allocate() has taken from the shared heap (see heap_bytes).
   bool is_shared(const void* memory, std::size_t bytes) const;
 
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
   // submitted, when all ranks had submitted it, and when it was done. All ranks of a job may give
   // the same path, at any time. They then share the file. The trace of an earlier job in this file
-  // is replaced. A relative path starts at the current folder. If a timeline is on, it is stopped
-  // first. If it had the same path, its file is continued. `mark_cycles` marks each call that is
-  // submitted while no other call is in flight. Blocks while the beginning of the file is written.
+  // is replaced. A relative path starts at the current folder. If a timeline is on already, it is
+  // stopped first. If the old timeline had the same path, the new one continues its file.
+  // `mark_cycles` marks each call that is submitted while no other call is in flight. Blocks while
+  // the beginning of the file is written.
   //
   // Errors: kFixCall (the path cannot be used, the file belongs to another job, or called after
-  // shutdown()), kStop (system limits, a forked child). If the file cannot be written later, the
-  // log says so and the timeline ends.
+  // shutdown()), kStop (system limits, a forked child). If a later write to the file fails, the log
+  // says so and the timeline ends.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
   // Stops the timeline. Afterwards, the file contains all calls so far and can be read. Other ranks
   // may continue it. Does nothing if no timeline is on. Errors: kStop (in a forked child).
   Status stop_timeline();
 
-  // Leaves the job. Calls that all members have begun are finished first; they are given up after a
-  // second without progress. Other calls that need this rank end with kRebuildGroup; on the other
-  // ranks the error contains `reason`. Further calls of shutdown() do nothing. `cause` and
-  // `traceback` are reported to the launcher; the traceback is that of the exception that ends this
-  // process. Errors: kFixCall (called from a completion).
+  // Leaves the job. Calls that all members have begun are finished first; after a second without
+  // progress, the engine gives them up. Other calls that need this rank end with kRebuildGroup; on
+  // the other ranks, the error contains `reason`. Further calls of shutdown() do nothing. `cause`
+  // and `traceback` are reported to the launcher; the traceback is that of the exception that ends
+  // this process. Errors: kFixCall (called from a completion).
   Status shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
                   const std::string& traceback = {});
 
-  // For the child of a fork: closes our descriptors and makes every later call fail with a clear
-  // error. Takes no lock. Mapped memory stays mapped.
+  // For the child of a fork: closes the engine's descriptors, and makes every later call fail with
+  // a clear error. Takes no lock. Mapped memory stays mapped.
   void abandon_after_fork();
 
  private:

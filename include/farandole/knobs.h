@@ -17,8 +17,8 @@ namespace farandole {
 
 // The position of this process in the job. `farandole run` sets it through FARANDOLE_* variables.
 // The variables of other launchers are understood, too (docs/howto/launchers.md). The ranks find
-// out by themselves which of them are on the same host. So the local and cross numbers may be left
-// out; if they are given, but wrong, the job does not start. −1: not given.
+// out themselves which ranks are on the same host, so the local and cross numbers need not be given
+// (−1). If given numbers are wrong, the job does not start.
 struct RankTopology {
   int rank = 0;         // 0 … size − 1
   int size = 1;         // workers in the job
@@ -32,7 +32,7 @@ struct RankTopology {
 // The values of all knobs. Each field has its default, and the help in its row says what it means.
 struct Knobs {
   RankTopology topology;
-  // Borrowed: it must stay open while the engine lives.
+  // Borrowed: the descriptor must stay open while the engine lives.
   int rendezvous_descriptor = -1;
   int flight_record_descriptor = -1;  // borrowed: create() maps the memory
   int channel_descriptor = -1;
@@ -53,7 +53,7 @@ struct Knobs {
   // If the process context already has a heap that is smaller than this, the engine uses that heap.
   // A larger heap is replaced.
   std::size_t heap_bytes = 0;
-  // If the file cannot be written, the log says so and the job goes on.
+  // If the file cannot be written, the log says so and the job continues.
   std::string timeline_path;
   std::size_t timeline_bytes = std::size_t{256} << 20;
   bool timeline_mark_cycles = false;
@@ -80,12 +80,13 @@ KnobField knob_field(Knobs& knobs) {
 
 struct KnobRow {
   KnobField (*field)(Knobs& knobs) = nullptr;
-  std::string_view name{};      // the environment variable
-  std::string_view old_name{};  // Horovod's name for it; empty if it had none
+  std::string_view name{};  // the environment variable
+  // Horovod's name for the same setting; empty if Horovod has no such setting
+  std::string_view horovod_name{};
   // the name of Horovod's switch that turns this knob off; if the switch is on, the value of the
-  // knob is 0, even if old_name is set
-  std::string_view old_off_switch{};
-  std::int64_t min = 0;  // numbers and times
+  // knob is 0, even if horovod_name is set
+  std::string_view horovod_off_switch{};
+  std::int64_t min = 0;  // the limits of a number or a time
   std::int64_t max = 0;
   std::string_view choices{};  // words separated by '|'; empty if any text is allowed
   // the flag of `farandole run`; empty if the launcher sets the knob itself
@@ -100,19 +101,19 @@ inline constexpr std::int64_t kKnobDescriptorMax = std::numeric_limits<std::int3
 inline constexpr auto kKnobs = std::to_array<KnobRow>({
     {.field = knob_field<&RankTopology::rank>,
      .name = "FARANDOLE_RANK",
-     .old_name = "HOROVOD_RANK",
+     .horovod_name = "HOROVOD_RANK",
      .min = 0,
      .max = kKnobRanksMax - 1,
      .help = "The number of this worker in the job. Set by the launcher."},
     {.field = knob_field<&RankTopology::size>,
      .name = "FARANDOLE_SIZE",
-     .old_name = "HOROVOD_SIZE",
+     .horovod_name = "HOROVOD_SIZE",
      .min = 1,
      .max = kKnobRanksMax,
      .help = "How many workers the job has. Set by the launcher."},
     {.field = knob_field<&RankTopology::local_rank>,
      .name = "FARANDOLE_LOCAL_RANK",
-     .old_name = "HOROVOD_LOCAL_RANK",
+     .horovod_name = "HOROVOD_LOCAL_RANK",
      .min = -1,
      .max = kKnobRanksMax - 1,
      .help = "The number of this worker among those on its host; -1: not given, so that it is "
@@ -120,21 +121,21 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "by the launcher."},
     {.field = knob_field<&RankTopology::local_size>,
      .name = "FARANDOLE_LOCAL_SIZE",
-     .old_name = "HOROVOD_LOCAL_SIZE",
+     .horovod_name = "HOROVOD_LOCAL_SIZE",
      .min = -1,
      .max = kKnobRanksMax,
      .help = "How many workers are on this host; -1: not given, so that it is found. Set by the "
              "launcher."},
     {.field = knob_field<&RankTopology::cross_rank>,
      .name = "FARANDOLE_CROSS_RANK",
-     .old_name = "HOROVOD_CROSS_RANK",
+     .horovod_name = "HOROVOD_CROSS_RANK",
      .min = -1,
      .max = kKnobRanksMax - 1,
      .help = "The number of this worker among those with its local rank, over all hosts; -1: not "
              "given, so that it is found. Set by the launcher."},
     {.field = knob_field<&RankTopology::cross_size>,
      .name = "FARANDOLE_CROSS_SIZE",
-     .old_name = "HOROVOD_CROSS_SIZE",
+     .horovod_name = "HOROVOD_CROSS_SIZE",
      .min = -1,
      .max = kKnobRanksMax,
      .help = "How many workers have this local rank, over all hosts; -1: not given, so that it is "
@@ -213,15 +214,15 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
          "can then read and change them. Only for networks that nobody else can use."},
     {.field = knob_field<&Knobs::start_timeout>,
      .name = "FARANDOLE_START_TIMEOUT",
-     .old_name = "HOROVOD_START_TIMEOUT",
+     .horovod_name = "HOROVOD_START_TIMEOUT",
      .min = 1,
      .max = 7 * 24 * 3600,
      .flag = "--start-timeout",
      .help = "Seconds that the workers wait for each other at the start."},
     {.field = knob_field<&Knobs::stall_warning>,
      .name = "FARANDOLE_STALL_WARNING",
-     .old_name = "HOROVOD_STALL_CHECK_TIME_SECONDS",
-     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
+     .horovod_name = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .horovod_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-warning",
@@ -229,8 +230,8 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "waits for; 0 means never."},
     {.field = knob_field<&Knobs::stall_limit>,
      .name = "FARANDOLE_STALL_LIMIT",
-     .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-     .old_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
+     .horovod_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .horovod_off_switch = "HOROVOD_STALL_CHECK_DISABLE",
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-limit",
@@ -238,7 +239,7 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "and calls on all ranks raise an error; 0 means no limit."},
     {.field = knob_field<&Knobs::bucket_bytes>,
      .name = "FARANDOLE_BUCKET_BYTES",
-     .old_name = "HOROVOD_FUSION_THRESHOLD",
+     .horovod_name = "HOROVOD_FUSION_THRESHOLD",
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--bucket-bytes",
@@ -272,7 +273,7 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "machine has, or less if `ulimit -v` or `ulimit -f` is set."},
     {.field = knob_field<&Knobs::timeline_path>,
      .name = "FARANDOLE_TIMELINE",
-     .old_name = "HOROVOD_TIMELINE",
+     .horovod_name = "HOROVOD_TIMELINE",
      .flag = "--timeline",
      .help = "The file to which all workers write a trace of their calls, for Perfetto. An "
              "existing file is replaced. Empty means no trace. DYNAMIC means the same, because "
@@ -286,19 +287,19 @@ inline constexpr auto kKnobs = std::to_array<KnobRow>({
              "and the file says so."},
     {.field = knob_field<&Knobs::timeline_mark_cycles>,
      .name = "FARANDOLE_TIMELINE_MARK_CYCLES",
-     .old_name = "HOROVOD_TIMELINE_MARK_CYCLES",
+     .horovod_name = "HOROVOD_TIMELINE_MARK_CYCLES",
      .flag = "--timeline-mark-cycles",
      .help = "Marks the calls in the timeline that are made while no other call is in flight. A "
              "program that calls start_timeline() sets this by an argument."},
     {.field = knob_field<&Knobs::log_level>,
      .name = "FARANDOLE_LOG_LEVEL",
-     .old_name = "HOROVOD_LOG_LEVEL",
+     .horovod_name = "HOROVOD_LOG_LEVEL",
      .choices = "trace|debug|info|warning|error|fatal",
      .flag = "--log-level",
      .help = "Log lines that are less severe than this are not shown."},
     {.field = knob_field<&Knobs::log_hide_time>,
      .name = "FARANDOLE_LOG_HIDE_TIME",
-     .old_name = "HOROVOD_LOG_HIDE_TIME",
+     .horovod_name = "HOROVOD_LOG_HIDE_TIME",
      .flag = "--log-hide-time",
      .help = "Write log lines without the time."},
     {.field = knob_field<&Knobs::failpoint>,

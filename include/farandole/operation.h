@@ -16,7 +16,7 @@ enum class Operation : std::uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
-  kJoin,  // this rank has no more data; it takes part without data until all have joined
+  kJoin,  // this rank has no more data; it takes part without data until all ranks have joined
   kSend,  // a message to one other rank of the group
   kReceive,
 };
@@ -26,9 +26,10 @@ enum class ShapeRule : std::uint8_t { kAll, kAllButFirst, kNone };
 
 // Where the result goes.
 enum class OutputRule : std::uint8_t {
-  kNone,      // there is no tensor
-  kGiven,     // in memory of the caller, because its size is known beforehand
-  kReceived,  // in memory of the engine, because its size depends on the other ranks
+  kNone,          // there is no tensor
+  kCallerMemory,  // in memory of the caller, who knows the size of the result
+  kEngineMemory,  // in memory of the engine, because the size of the result depends on the other
+                  // ranks
 };
 
 struct OperationRow {
@@ -53,7 +54,7 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
     {.operation = Operation::kAllreduce,
      .name = "allreduce",
      .shape_rule = ShapeRule::kAll,
-     .output_rule = OutputRule::kGiven,
+     .output_rule = OutputRule::kCallerMemory,
      .reduces = true,
      .may_be_in_place = true,
      .allowed_while_joined = true,
@@ -61,13 +62,13 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
     {.operation = Operation::kBroadcast,
      .name = "broadcast",
      .shape_rule = ShapeRule::kAll,
-     .output_rule = OutputRule::kGiven,
+     .output_rule = OutputRule::kCallerMemory,
      .rooted = true,
      .may_be_in_place = true},
     {.operation = Operation::kAllgather,
      .name = "allgather",
      .shape_rule = ShapeRule::kAllButFirst,
-     .output_rule = OutputRule::kReceived,
+     .output_rule = OutputRule::kEngineMemory,
      .allowed_while_joined = true},
     {.operation = Operation::kBarrier,
      .name = "barrier",
@@ -76,12 +77,12 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
     {.operation = Operation::kReducescatter,
      .name = "reducescatter",
      .shape_rule = ShapeRule::kAll,
-     .output_rule = OutputRule::kGiven,
+     .output_rule = OutputRule::kCallerMemory,
      .reduces = true},
     {.operation = Operation::kAlltoall,
      .name = "alltoall",
      .shape_rule = ShapeRule::kAllButFirst,
-     .output_rule = OutputRule::kReceived,
+     .output_rule = OutputRule::kEngineMemory,
      .has_splits = true},
     {.operation = Operation::kJoin,
      .name = "join",
@@ -90,12 +91,12 @@ inline constexpr std::array<OperationRow, 9> kOperationRows = {{
     {.operation = Operation::kSend,
      .name = "send",
      .shape_rule = ShapeRule::kAll,
-     .output_rule = OutputRule::kGiven,
+     .output_rule = OutputRule::kCallerMemory,
      .is_message = true},
     {.operation = Operation::kReceive,
      .name = "recv",
      .shape_rule = ShapeRule::kAll,
-     .output_rule = OutputRule::kGiven,
+     .output_rule = OutputRule::kCallerMemory,
      .is_message = true},
 }};
 

@@ -1,6 +1,6 @@
 // Expected failures are values. Status says what went wrong, and its code says what the caller
-// should do next. Result<T> is either a value or such a Status. A bug in the engine is not reported
-// by a Status: CHECK stops the process.
+// should do next. Result<T> is either a value or a Status that is not ok. A bug in the engine is
+// not reported by a Status: CHECK stops the process.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// One code for each way in which the caller can continue.
+// Each code stands for one way in which the caller can continue.
 enum class StatusCode : std::uint8_t {
   kOk,
   kRetry,         // not a failure: the same call may succeed later
@@ -37,8 +37,8 @@ class [[nodiscard]] Status {
   StatusCode code() const { return ok() ? StatusCode::kOk : problem_->code; }
   // A text for people: what is wrong, with which value, on which rank, and what to do. Empty if ok.
   const std::string& message() const {
-    static const std::string none;
-    return ok() ? none : problem_->message;
+    static const std::string empty;
+    return ok() ? empty : problem_->message;
   }
 
   friend bool operator==(const Status& a, const Status& b) {
@@ -47,8 +47,8 @@ class [[nodiscard]] Status {
 
  private:
   struct Problem {
-    Problem(StatusCode its_code, std::string its_message)
-        : code(its_code), message(std::move(its_message)) {}
+    Problem(StatusCode problem_code, std::string problem_message)
+        : code(problem_code), message(std::move(problem_message)) {}
     StatusCode code;
     std::string message;
   };

@@ -29,21 +29,22 @@ void raise_group_lost() {
 
 BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
                          const std::string& rendezvous_id, const std::vector<int>& topology,
-                         bool some_ranks_only, bool on_one_host) {
+                         bool is_subset_of_job, bool on_one_host) {
   const bool topology_is_known = topology.size() == 2;  // rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
   if (topology_is_known) {
-    // In an engine of some ranks only, rank 0 may be another rank of the job. Then the launcher's
-    // variables decide.
-    if (!some_ranks_only) options->serves_job_store = topology[0] == 0;
+    // Rank 0 serves the job's store. In an engine of only some ranks, rank 0 may be another rank of
+    // the whole job, so the launcher's variables decide which rank serves the store.
+    if (!is_subset_of_job) options->serves_job_store = topology[0] == 0;
     options->topology = {.rank = topology[0], .size = topology[1]};
     options->rendezvous_id = rendezvous_id;
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
-  options->some_ranks_only = some_ranks_only;
-  if (some_ranks_only) {  // the launcher reads and shows only what the engine of the whole job does
+  options->is_subset_of_job = is_subset_of_job;
+  if (is_subset_of_job) {  // the launcher reads and shows only what the engine of the whole job
+                           // does
     options->flight_record_descriptor = -1;
     options->timeline_path.clear();
   }
@@ -68,7 +69,7 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
     return raised;
   };
   Result<std::unique_ptr<Engine>> engine = [&] {
-    const InsideEngine inside(threads_inside_);
+    const ThreadInsideEngine inside(threads_inside_);
     const nb::gil_scoped_release released;
     return Engine::create(*std::move(options));
   }();
@@ -76,16 +77,16 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
   raise_if_failed(engine.status());
   engine_ = *std::move(engine);
   topology_ = engine_->topology();
-  is_of_whole_job_ = !some_ranks_only;
-  if (is_of_whole_job_) begin_current_engine(engine_, std::move(groups));
+  is_of_whole_job_ = !is_subset_of_job;
+  if (is_of_whole_job_) set_current_engine(engine_, std::move(groups));
 }
 
-std::shared_ptr<Engine> BoundEngine::running_engine() const {
+std::shared_ptr<Engine> BoundEngine::engine_for_new_calls() const {
   if (leaving_) raise_group_lost();
-  return engine_in_use();
+  return engine_for_calls_in_flight();
 }
 
-std::shared_ptr<Engine> BoundEngine::engine_in_use() const {
+std::shared_ptr<Engine> BoundEngine::engine_for_calls_in_flight() const {
   if (!engine_) raise_group_lost();
   return engine_;
 }
@@ -118,7 +119,7 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
                            const std::string& traceback) {
   if (forked_ || !engine_) return;
   leaving_ = true;
-  if (is_of_whole_job_) end_current_engine();
+  if (is_of_whole_job_) clear_current_engine();
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
@@ -150,9 +151,11 @@ void BoundEngine::drop(Handle handle) const {
 }
 
 void BoundEngine::wait(Handle handle) {
-  const auto wait_a_while = [&](Engine& engine) { return engine.wait(handle, kWaitSlice); };
+  const auto wait_for_interval = [&](Engine& engine) {
+    return engine.wait(handle, kSignalCheckInterval);
+  };
   while (!poll(handle)) {
-    if (without_gil(engine_in_use(), wait_a_while)) return;
+    if (without_gil(engine_for_calls_in_flight(), wait_for_interval)) return;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
@@ -210,7 +213,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
                     const std::vector<int>&, bool, bool>(),
            nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"),
-           nb::arg("some_ranks_only"), nb::arg("on_one_host"))
+           nb::arg("is_subset_of_job"), nb::arg("on_one_host"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })
@@ -219,16 +222,17 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
       .def_prop_ro("is_homogeneous",
                    [](const BoundEngine& self) { return self.topology().is_homogeneous; })
-      .def_prop_ro("epoch", [](BoundEngine& self) { return self.running_engine()->epoch(); })
+      .def_prop_ro("epoch", [](BoundEngine& self) { return self.engine_for_new_calls()->epoch(); })
       .def("is_change_announced",
            [](BoundEngine& self) {
              return self.run_in_engine([](Engine& engine) { return engine.is_change_announced(); });
            })
-      .def_prop_ro("is_over", [](BoundEngine& self) { return self.running_engine()->is_over(); })
+      .def_prop_ro("is_over",
+                   [](BoundEngine& self) { return self.engine_for_new_calls()->is_over(); })
       .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)
-      .def("ranks_of",
-           [](BoundEngine& self, GroupId group) { return self.running_engine()->ranks_of(group); })
+      .def("ranks_of", [](BoundEngine& self,
+                          GroupId group) { return self.engine_for_new_calls()->ranks_of(group); })
       .def("add_group", &BoundEngine::add_group)
       .def("remove_group", &BoundEngine::remove_group)
       .def("start_timeline", &BoundEngine::start_timeline)

@@ -17,10 +17,10 @@
 
 namespace farandole::python {
 
-// The longest time for which a wait delays Python's signal handlers.
-inline constexpr std::chrono::milliseconds kWaitSlice{100};
+// How often a waiting thread lets Python run its signal handlers.
+inline constexpr std::chrono::milliseconds kSignalCheckInterval{100};
 
-// What the engines of this process share.
+// The state that all engines of this process share.
 struct BoundContext {
   std::shared_ptr<ProcessContext> context = make_process_context();  // shared with the engines
 };
@@ -29,27 +29,27 @@ struct BoundContext {
 class BoundEngine {
  public:
   // Connects to the other ranks. Raises the exception of a signal handler, such as
-  // KeyboardInterrupt. `topology` is this rank and the size of a job whose ranks find each other by
-  // `rendezvous_id`. If `topology` is empty, the environment gives rank and size. Then
-  // `rendezvous_id` is appended to the rendezvous id of a job that another launcher has started.
-  // `some_ranks_only` says that these are only some ranks of a larger job. Then `topology` is
-  // given, and the launcher does not see what this engine does. These ranks find each other without
-  // the launcher if `on_one_host`, and otherwise through the Stores of the larger job.
+  // KeyboardInterrupt. `topology` is this rank and the size of a job. The ranks of this job find
+  // each other by `rendezvous_id`. If `topology` is empty, the environment gives rank and size. If
+  // another launcher has started the job, `rendezvous_id` is then appended to the job's own id.
+  // `is_subset_of_job` says that these are only some ranks of a larger job. Then `topology` is
+  // given, and the launcher does not see what this engine does. If `on_one_host`, these ranks find
+  // each other without the launcher; otherwise, they use the Stores of the larger job.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
               const std::string& rendezvous_id, const std::vector<int>& topology,
-              bool some_ranks_only, bool on_one_host);
+              bool is_subset_of_job, bool on_one_host);
 
   // The engine for new calls; it lives at least as long as the pointer. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
-  std::shared_ptr<Engine> running_engine() const;
+  std::shared_ptr<Engine> engine_for_new_calls() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done. Until then,
   // the engine may still write to the memory of these calls, and only the engine knows when its
   // last write is done.
-  std::shared_ptr<Engine> engine_in_use() const;
+  std::shared_ptr<Engine> engine_for_calls_in_flight() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>
   auto run_in_engine(Work work) {
-    return without_gil(running_engine(), work);
+    return without_gil(engine_for_new_calls(), work);
   }
   // The next three functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }
@@ -80,17 +80,17 @@ class BoundEngine {
  private:
   // Counts the threads that are inside the engine without the GIL. Create and destroy it with the
   // GIL.
-  class InsideEngine {
+  class ThreadInsideEngine {
    public:
-    explicit InsideEngine(std::atomic<int>& counter) : threads_inside_(counter) {
+    explicit ThreadInsideEngine(std::atomic<int>& counter) : threads_inside_(counter) {
       ++threads_inside_;
     }
-    ~InsideEngine() {
+    ~ThreadInsideEngine() {
       --threads_inside_;
       threads_inside_.notify_all();
     }
-    InsideEngine(const InsideEngine&) = delete;
-    InsideEngine& operator=(const InsideEngine&) = delete;
+    ThreadInsideEngine(const ThreadInsideEngine&) = delete;
+    ThreadInsideEngine& operator=(const ThreadInsideEngine&) = delete;
 
    private:
     std::atomic<int>& threads_inside_;
@@ -98,14 +98,14 @@ class BoundEngine {
 
   template <class Work>
   auto without_gil(const std::shared_ptr<Engine>& engine, Work work) {
-    const InsideEngine inside(threads_inside_);
+    const ThreadInsideEngine inside(threads_inside_);
     const nanobind::gil_scoped_release released;
     return work(*engine);
   }
 
   // Owned by this object until shutdown() is done, and by the calls that are running.
   std::shared_ptr<Engine> engine_;
-  bool leaving_ = false;  // shutdown() has begun
+  bool leaving_ = false;  // whether shutdown() has begun
   bool is_of_whole_job_ = false;
   std::atomic<int> threads_inside_ = 0;
   RankTopology topology_;

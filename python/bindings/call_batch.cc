@@ -7,11 +7,11 @@ namespace farandole::python {
 void CallBatch::start(std::unique_ptr<CallBatch> batch, Engine& engine,
                       std::vector<Submission> calls, std::chrono::milliseconds wait_limit) {
   batch->engine_ = &engine;
-  batch->missing_ = calls.size();
+  batch->unfinished_count_ = calls.size();
   batch->contexts_.reserve(calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
     batch->contexts_.push_back({batch.get(), i});
-    calls[i].completion = {&CallBatch::call_done, &batch->contexts_[i]};
+    calls[i].completion = {&CallBatch::on_call_done, &batch->contexts_[i]};
   }
   // From here on the completions own the batch. They may destroy it before submit_batch() returns.
   CallBatch* const owned_by_completions = batch.release();
@@ -21,18 +21,18 @@ void CallBatch::start(std::unique_ptr<CallBatch> batch, Engine& engine,
   batch->finish(handles.status());
 }
 
-void CallBatch::call_done(void* context, Handle handle) noexcept {
-  const auto [batch, index] = *static_cast<Context*>(context);
-  batch->take(index, handle);
+void CallBatch::on_call_done(void* context, Handle handle) noexcept {
+  const auto [batch, index] = *static_cast<CompletionContext*>(context);
+  batch->finish_call(index, handle);
 }
 
-void CallBatch::take(std::size_t index, Handle handle) {
+void CallBatch::finish_call(std::size_t index, Handle handle) {
   const Outcome outcome = engine_->take(handle);
-  const Status status = outcome.status.ok() ? receive(index, outcome) : outcome.status;
+  const Status status = outcome.status.ok() ? store_result(index, outcome) : outcome.status;
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = status;
-    if (--missing_ > 0) return;
+    if (--unfinished_count_ > 0) return;
   }
   const std::unique_ptr<CallBatch> last_owner(this);
   finish(failure_);

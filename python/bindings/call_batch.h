@@ -12,8 +12,8 @@
 
 namespace farandole::python {
 
-// The calls that one operation of a framework makes at once. The completions of all calls share the
-// object. The last one calls finish(), and destroys the object.
+// The calls that one operation of a framework makes at once. The completions of all calls share
+// this object. The last completion calls finish(), and destroys the object.
 class CallBatch {
  public:
   CallBatch() = default;
@@ -21,32 +21,32 @@ class CallBatch {
   CallBatch(const CallBatch&) = delete;
   CallBatch& operator=(const CallBatch&) = delete;
 
-  // Submits one call or more. If that fails, finish() gets the error at once. With a limit, it
-  // waits until the calls are done or the limit is over. `engine` must outlive the calls; an engine
-  // outlives its completions.
+  // Submits one call or more. If that fails, finish() gets the error at once. start() waits until
+  // the calls are done, but not longer than `wait_limit`. `engine` must outlive the calls; an
+  // engine outlives its completions.
   static void start(std::unique_ptr<CallBatch> batch, Engine& engine, std::vector<Submission> calls,
                     std::chrono::milliseconds wait_limit = {});
 
  protected:
-  // Takes the result of one call that has succeeded. May run at the same time for several calls.
-  virtual Status receive(std::size_t index, const Outcome& outcome) = 0;
+  // Stores the result of one call that has succeeded. May run at the same time for several calls.
+  virtual Status store_result(std::size_t index, const Outcome& outcome) = 0;
   // Reports to the framework that all calls are done, with the first failure, if any. This runs in
   // the thread that has finished the last call, which may be a thread of the engine.
   virtual void finish(const Status& failure) = 0;
 
  private:
-  struct Context {
+  struct CompletionContext {
     CallBatch* batch;
     std::size_t index;
   };
 
-  static void call_done(void* context, Handle handle) noexcept;
-  void take(std::size_t index, Handle handle);
+  static void on_call_done(void* context, Handle handle) noexcept;
+  void finish_call(std::size_t index, Handle handle);
 
   Engine* engine_ = nullptr;
-  std::vector<Context> contexts_;
+  std::vector<CompletionContext> contexts_;
   std::mutex mutex_;  // guards the members below
-  std::size_t missing_ = 0;
+  std::size_t unfinished_count_ = 0;
   Status failure_;
 };
 

@@ -1,7 +1,7 @@
-// Tensors are passed as addresses, because reading `t.data_ptr()` takes a tenth of the time of
-// passing an array argument. farandole/handle.py keeps the memory alive. Our own code reads text
-// and tuples, because nanobind's casters for standard-library types end the process if an
-// allocation fails.
+// Python passes tensors as addresses, because reading `t.data_ptr()` takes only a tenth of the time
+// that nanobind needs for an array argument. farandole/handle.py keeps the memory alive. This file
+// converts text and tuples itself, because nanobind's casters for standard-library types end the
+// process if an allocation fails.
 #include "collectives.h"
 
 #include <nanobind/stl/vector.h>
@@ -129,8 +129,8 @@ void bind_message(nb::module_& module, const OperationRow& row) {
              });
 }
 
-// A call that the frontend found invalid. It fails on all ranks, even if the calls of the other
-// ranks under this name are valid.
+// Returns a call that the frontend has found invalid. It fails on all ranks, even if the calls of
+// the other ranks with this name are valid.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission submission = submission_of(Operation::kBarrier, name, group);
   submission.call_error = text_of(call_error);
@@ -139,7 +139,7 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
 
 // How long submit() waits for the call that it has started.
 std::chrono::milliseconds wait_limit_of(bool waits) {
-  return waits ? kWaitSlice : std::chrono::milliseconds{};
+  return waits ? kSignalCheckInterval : std::chrono::milliseconds{};
 }
 
 void submit(BoundEngine& self, Call& call, bool waits) {
@@ -155,7 +155,7 @@ void submit(BoundEngine& self, Call& call, bool waits) {
 void run(BoundEngine& self, Call& call) {
   submit(self, call, true);
   self.wait(call.handle);
-  const Status status = self.engine_in_use()->take(call.handle).status;
+  const Status status = self.engine_for_calls_in_flight()->take(call.handle).status;
   call.handle = 0;
   raise_if_failed(status);
 }
@@ -177,7 +177,7 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
 
 // The call keeps its name until release().
 Outcome outcome_of(BoundEngine& self, Handle handle) {
-  Outcome outcome = self.engine_in_use()->peek(handle);
+  Outcome outcome = self.engine_for_calls_in_flight()->peek(handle);
   raise_if_failed(outcome.status);
   return outcome;
 }
@@ -189,8 +189,8 @@ void check_outcome(BoundEngine& self, Handle handle) { outcome_of(self, handle);
 void collect(BoundEngine& self, Call& call) {
   if (!call.collected) self.wait(call.handle);
   // Another thread may have collected the call in the meantime. From here on, no other thread can
-  // do so, because this thread has the GIL.
-  if (!call.collected) call.collected = self.engine_in_use()->take(call.handle).status;
+  // collect it, because this thread has the GIL.
+  if (!call.collected) call.collected = self.engine_for_calls_in_flight()->take(call.handle).status;
   raise_if_failed(*call.collected);
 }
 
@@ -207,7 +207,7 @@ nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buff
   const auto& rows = outcome.received_rows;
   shape.at(0) =
       static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-  return nb::make_tuple(array_over(std::move(outcome.received), buffer.dtype, shape), rows);
+  return nb::make_tuple(make_array(std::move(outcome.received), buffer.dtype, shape), rows);
 }
 
 int peek_source(BoundEngine& self, Handle handle) { return outcome_of(self, handle).source; }

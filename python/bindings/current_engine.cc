@@ -20,25 +20,26 @@ CurrentEngine current_engine() {
   return current;
 }
 
-void begin_current_engine(std::shared_ptr<Engine> engine,
-                          std::vector<std::vector<int>> given_groups) {
+void set_current_engine(std::shared_ptr<Engine> engine,
+                        std::vector<std::vector<int>> given_groups) {
   const std::lock_guard lock(current_mutex);
-  const std::int64_t number = current.number + 1;
+  const std::int64_t job_number = current.job_number + 1;
   const bool has_same_groups = given_groups == current_groups;
-  current = {std::move(engine), number, has_same_groups ? current.same_groups_since : number};
+  current = {std::move(engine), job_number,
+             has_same_groups ? current.first_job_with_same_groups : job_number};
   current_groups = std::move(given_groups);
 }
 
-void end_current_engine() {
-  std::shared_ptr<Engine> last;  // released after the lock
+void clear_current_engine() {
+  std::shared_ptr<Engine> former_engine;  // released after the lock
   const std::lock_guard lock(current_mutex);
-  last.swap(current.engine);
+  former_engine.swap(current.engine);
 }
 
 void set_job_of_program(std::int64_t program, std::int64_t job) {
   const std::lock_guard lock(current_mutex);
-  std::int64_t& known = jobs_of_programs[program];
-  known = std::max(known, job);
+  std::int64_t& recorded_job = jobs_of_programs[program];
+  recorded_job = std::max(recorded_job, job);
 }
 
 std::int64_t job_of_program(std::int64_t program) {

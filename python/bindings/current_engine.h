@@ -12,20 +12,20 @@ namespace farandole::python {
 
 struct CurrentEngine {
   std::shared_ptr<Engine> engine;  // null outside a job
-  // How many jobs this process has joined. A program that was compiled in an earlier job has the
-  // numbers of that job's groups.
-  std::int64_t number = 0;
-  // The first of these jobs from which on the groups given to init() have had the same numbers.
-  std::int64_t same_groups_since = 0;
+  // How many jobs this process has joined. A program that was compiled in an earlier job contains
+  // the group numbers of that job.
+  std::int64_t job_number = 0;
+  // init() has got the same groups in this job and in all later jobs, so the numbers of the groups
+  // are the same in all these jobs.
+  std::int64_t first_job_with_same_groups = 0;
 };
 
 // Any thread may call these functions.
 CurrentEngine current_engine();
-void begin_current_engine(std::shared_ptr<Engine> engine,
-                          std::vector<std::vector<int>> given_groups);
-void end_current_engine();
-// Records for which job a compiled program of JAX is valid, by the number that the program's calls
-// have. Of two jobs, the later one counts.
+void set_current_engine(std::shared_ptr<Engine> engine, std::vector<std::vector<int>> given_groups);
+void clear_current_engine();
+// Records that a compiled program of JAX is valid in a job. `program` is the number that the calls
+// of the program have. If several jobs are recorded for one number, the latest job counts.
 void set_job_of_program(std::int64_t program, std::int64_t job);
 // Returns 0 if no job was recorded.
 std::int64_t job_of_program(std::int64_t program);

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 namespace farandole::python {
 
-const char* class_of(StatusCode code) {
+const char* exception_class_name(StatusCode code) {
   switch (code) {
     case StatusCode::kFixCall:
       return "CallError";
@@ -23,9 +23,9 @@ const char* class_of(StatusCode code) {
 
 namespace {
 
-// Replaces invalid UTF-8, because messages contain the user's names, which may be cut inside a
-// character.
-void set_error(const char* type_name, std::string_view message) {
+// Replaces invalid UTF-8. Messages contain names from the user, and a long name may have been cut
+// in the middle of a character.
+void set_python_error(const char* type_name, std::string_view message) {
   const nb::object type = nb::module_::import_("farandole.errors").attr(type_name);
   const nb::object text = nb::steal(
       PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
@@ -37,11 +37,12 @@ void translate_bad_alloc(const std::exception_ptr& exception, void* /*unused*/) 
     std::rethrow_exception(exception);
   } catch (const std::bad_alloc&) {
     try {
-      set_error("FarandoleError",
-                "the system gives this process no more memory: use smaller tensors, or fewer "
-                "workers on this host");
-    } catch (nb::python_error& worse) {
-      worse.restore();
+      set_python_error(
+          "FarandoleError",
+          "the system gives this process no more memory: use smaller tensors, or fewer "
+          "workers on this host");
+    } catch (nb::python_error& second_error) {
+      second_error.restore();
     }
   }
 }
@@ -50,7 +51,7 @@ void translate_bad_alloc(const std::exception_ptr& exception, void* /*unused*/) 
 
 void raise_if_failed(const Status& status) {
   if (status.ok()) return;
-  set_error(class_of(status.code()), status.message());
+  set_python_error(exception_class_name(status.code()), status.message());
   throw nb::python_error();
 }
 

@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 namespace farandole::python {
 
-Array array_over(std::shared_ptr<std::byte> memory, DType dtype,
+Array make_array(std::shared_ptr<std::byte> memory, DType dtype,
                  const std::vector<std::size_t>& shape) {
   const DTypeRow& row = row_of(dtype);
   const nb::dlpack::dtype type{static_cast<std::uint8_t>(row.dlpack_code),
@@ -27,13 +27,13 @@ void bind_memory(nb::class_<BoundEngine>& engine) {
   engine.def(
       "allocate",
       [](BoundEngine& self, std::size_t bytes) {
-        Result<std::shared_ptr<std::byte>> memory = self.running_engine()->allocate(bytes);
+        Result<std::shared_ptr<std::byte>> memory = self.engine_for_new_calls()->allocate(bytes);
         raise_if_failed(memory.status());
-        return array_over(*std::move(memory), DType::kUInt8, {bytes});
+        return make_array(*std::move(memory), DType::kUInt8, {bytes});
       },
       nb::arg("bytes"));
   engine.def("is_shared", [](BoundEngine& self, std::uintptr_t address, std::size_t bytes) {
-    return self.running_engine()->is_shared(reinterpret_cast<const void*>(address), bytes);
+    return self.engine_for_new_calls()->is_shared(reinterpret_cast<const void*>(address), bytes);
   });
 }
 

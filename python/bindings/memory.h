@@ -18,7 +18,7 @@ namespace farandole::python {
 using Array = nanobind::ndarray<nanobind::array_api>;
 
 // The array shares ownership of the memory with everything that is created from it.
-Array array_over(std::shared_ptr<std::byte> memory, DType dtype,
+Array make_array(std::shared_ptr<std::byte> memory, DType dtype,
                  const std::vector<std::size_t>& shape);
 
 void bind_memory(nanobind::class_<BoundEngine>& engine);

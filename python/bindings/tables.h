@@ -1,4 +1,4 @@
-// The tables of dtypes, devices and reduce ops as Python dictionaries from name to code.
+// Python dictionaries from the names of dtypes, devices, operations and reduce ops to their codes.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -14,7 +14,7 @@ namespace {
 struct ExchangeApi {
   std::uint32_t version_major;
   std::uint32_t version_minor;
-  const ExchangeApi* older;  // the same functions in an older version
+  const ExchangeApi* older_version;  // the same functions in an older version
   void* allocate;
   void* managed_tensor_of_object;
   void* object_of_managed_tensor;
@@ -46,7 +46,7 @@ bool is_contiguous(std::span<const std::int64_t> shape, const std::int64_t* stri
 
 TensorReader::TensorReader(const nb::capsule& exchange_api) {
   const auto* api = static_cast<const ExchangeApi*>(exchange_api.data("dlpack_exchange_api"));
-  while (api != nullptr && api->version_major != kVersionMajor) api = api->older;
+  while (api != nullptr && api->version_major != kVersionMajor) api = api->older_version;
   if (api == nullptr) throw nb::type_error("the version of DLPack's exchange API is not 1");
   read_tensor_ = api->tensor_of_object;
 }

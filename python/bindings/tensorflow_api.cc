@@ -5,12 +5,12 @@
 namespace farandole::python::tensorflow {
 namespace {
 
-Api loaded;
+Api loaded_api;
 
 // Finds functions in a loaded library.
-class Finder {
+class FunctionFinder {
  public:
-  explicit Finder(void* library) : library_(library) {}
+  explicit FunctionFinder(void* library) : library_(library) {}
   bool found_all() const { return found_all_; }
 
   template <class Function>
@@ -24,7 +24,7 @@ class Finder {
   bool found_all_ = true;
 };
 
-void find_values(Finder& finder, Api& api) {
+void find_status_and_tensor_functions(FunctionFinder& finder, Api& api) {
   finder.find(api.new_status, "TF_NewStatus");
   finder.find(api.delete_status, "TF_DeleteStatus");
   finder.find(api.set_status, "TF_SetStatus");
@@ -38,7 +38,7 @@ void find_values(Finder& finder, Api& api) {
   finder.find(api.data_of, "TF_TensorData");
 }
 
-void find_registration(Finder& finder, Api& api) {
+void find_registration_functions(FunctionFinder& finder, Api& api) {
   finder.find(api.new_op, "TF_NewOpDefinitionBuilder");
   finder.find(api.add_attribute, "TF_OpDefinitionBuilderAddAttr");
   finder.find(api.add_input, "TF_OpDefinitionBuilderAddInput");
@@ -57,7 +57,7 @@ void find_registration(Finder& finder, Api& api) {
   finder.find(api.register_kernel, "TF_RegisterKernelBuilder");
 }
 
-void find_kernels(Finder& finder, Api& api) {
+void find_kernel_functions(FunctionFinder& finder, Api& api) {
   finder.find(api.attribute_size, "TF_OpKernelConstruction_GetAttrSize");
   finder.find(api.attribute_number, "TF_OpKernelConstruction_GetAttrInt64");
   finder.find(api.attribute_text, "TF_OpKernelConstruction_GetAttrString");
@@ -68,7 +68,7 @@ void find_kernels(Finder& finder, Api& api) {
   finder.find(api.forward_or_allocate, "TF_ForwardInputOrAllocateOutput");
   finder.find(api.set_output, "TF_SetOutput");
   finder.find(api.fail, "TF_OpKernelContext_Failure");
-  finder.find(api.run_done, "TF_RunAsyncOpKernelDoneCallback");
+  finder.find(api.run_done_callback, "TF_RunAsyncOpKernelDoneCallback");
 }
 
 }  // namespace
@@ -76,13 +76,13 @@ void find_kernels(Finder& finder, Api& api) {
 const Api* load_api() {
   void* const library = dlopen("libtensorflow_framework.so.2", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
-  Finder finder(library);
-  find_values(finder, loaded);
-  find_registration(finder, loaded);
-  find_kernels(finder, loaded);
-  return finder.found_all() ? &loaded : nullptr;
+  FunctionFinder finder(library);
+  find_status_and_tensor_functions(finder, loaded_api);
+  find_registration_functions(finder, loaded_api);
+  find_kernel_functions(finder, loaded_api);
+  return finder.found_all() ? &loaded_api : nullptr;
 }
 
-const Api& api() { return loaded; }
+const Api& api() { return loaded_api; }
 
 }  // namespace farandole::python::tensorflow

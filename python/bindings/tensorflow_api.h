@@ -1,5 +1,6 @@
-// The functions of TensorFlow's C API that the glue calls. They are found in the TensorFlow that
-// this process has loaded, so the engine is built without TensorFlow and serves every version.
+// The functions of TensorFlow's C API that the glue calls. They are looked up in the TensorFlow
+// that this process has loaded. So the engine is built without TensorFlow and works with every
+// version.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,11 @@ struct ShapeHandle;
 struct TfStatus;
 struct Tensor;
 // The argument of an asynchronous kernel by which it reports that it is done.
-using Done = void;
+using DoneCallback = void;
 
 using CreateKernel = void* (*)(KernelConstruction*);
 using Compute = void (*)(void* kernel, KernelContext*);
-using ComputeAsync = void (*)(void* kernel, KernelContext*, Done*);
+using ComputeAsync = void (*)(void* kernel, KernelContext*, DoneCallback*);
 using DeleteKernel = void (*)(void* kernel);
 using InferShapes = void (*)(ShapeContext*, TfStatus*);
 using Deallocate = void (*)(void* data, std::size_t bytes, void* argument);
@@ -36,7 +37,7 @@ inline constexpr int kAborted = 10;
 inline constexpr int kInt32 = 3;
 inline constexpr int kInt64 = 9;
 
-// Each member is the function of the name that tensorflow_api.cc gives; the headers
+// Functions of TensorFlow. tensorflow_api.cc has the TensorFlow name of each; the headers
 // tensorflow/c/{kernels,ops,tf_status,tf_tensor}.h document them.
 struct Api {
   TfStatus* (*new_status)() = nullptr;
@@ -92,7 +93,7 @@ struct Api {
                                  int* forwarded, TfStatus*) = nullptr;
   void (*set_output)(KernelContext*, int index, const Tensor*, TfStatus*) = nullptr;
   void (*fail)(KernelContext*, TfStatus*) = nullptr;
-  void (*run_done)(Done*) = nullptr;
+  void (*run_done_callback)(DoneCallback*) = nullptr;
 };
 
 // The functions of the loaded TensorFlow. Null if none is loaded, or if it lacks a function. Call

@@ -52,7 +52,7 @@ std::optional<DType> dtype_of(int code) {
 }
 
 struct QueryRow {
-  std::string_view what;
+  std::string_view name;
   std::int32_t (*answer)(const Engine& engine, const std::vector<int>& ranks);
 };
 
@@ -70,24 +70,26 @@ constexpr std::array<QueryRow, 5> kQueries = {{
      }},
 }};
 
-// Ends an operation with an error, of the same code as in Horovod if the call is wrong.
-void report(KernelContext* context, const Status& failure) {
+// Ends an operation with an error. If the call is wrong, the error has the same code as in Horovod.
+void fail_operation(KernelContext* context, const Status& failure) {
   const OwnedStatus status = new_status();
   const int code = failure.code() == StatusCode::kFixCall ? kFailedPrecondition : kAborted;
-  const std::string text = std::string(class_of(failure.code())) + ": " + failure.message();
+  const std::string text =
+      std::string(exception_class_name(failure.code())) + ": " + failure.message();
   api().set_status(status.get(), code, text.c_str());
   api().fail(context, status.get());
 }
 
 // Turns an error of TensorFlow, such as a failed allocation, into a Status.
-Status status_of(const TfStatus* status, std::string_view what) {
+Status status_of(const TfStatus* status, std::string_view action) {
   if (api().code_of(status) == kOk) return {};
-  return Status::stop("TensorFlow could not " + std::string(what) + ": " +
+  return Status::stop("TensorFlow could not " + std::string(action) + ": " +
                       api().message_of(status));
 }
 
-// The attributes of an operation, read once for each place in a program. If an attribute cannot be
-// read, report_failure() makes TensorFlow reject the operation with the first error.
+// Reads the attributes of an operation, once for each use of the operation in a program. If an
+// attribute cannot be read, report_failure() makes TensorFlow reject the operation with the first
+// error.
 class Attributes {
  public:
   explicit Attributes(KernelConstruction* construction) : construction_(construction) {}
@@ -95,27 +97,27 @@ class Attributes {
   std::int64_t number(const char* name) {
     std::int64_t value = 0;
     api().attribute_number(construction_, name, &value, status_.get());
-    keep_failure();
+    record_failure();
     return value;
   }
-  double bits(const char* name) { return std::bit_cast<double>(number(name)); }
+  double double_of_bits(const char* name) { return std::bit_cast<double>(number(name)); }
   std::string text(const char* name) {
     std::string value(kTextBytesMax, '\0');
     api().attribute_text(construction_, name, value.data(), value.size(), status_.get());
-    keep_failure();
+    record_failure();
     return value.c_str();
   }
   std::vector<std::string> texts(const char* name) {
     std::int32_t count = 0;
     std::int32_t bytes = 0;
     api().attribute_size(construction_, name, &count, &bytes, status_.get());
-    if (keep_failure()) return {};
+    if (record_failure()) return {};
     std::vector<char*> begins(static_cast<std::size_t>(count));
     std::vector<std::size_t> lengths(begins.size());
     std::vector<char> storage(static_cast<std::size_t>(bytes));
     api().attribute_texts(construction_, name, begins.data(), lengths.data(), count, storage.data(),
                           storage.size(), status_.get());
-    if (keep_failure()) return {};
+    if (record_failure()) return {};
     std::vector<std::string> found;
     for (std::size_t i = 0; i < begins.size(); ++i) found.emplace_back(begins[i], lengths[i]);
     return found;
@@ -123,7 +125,7 @@ class Attributes {
 
   void reject(const std::string& text) {
     api().set_status(status_.get(), kInvalidArgument, text.c_str());
-    keep_failure();
+    record_failure();
   }
   void report_failure() {
     if (failure_) api().fail_construction(construction_, failure_.get());
@@ -131,7 +133,7 @@ class Attributes {
 
  private:
   // Returns whether the last call of TensorFlow has failed.
-  bool keep_failure() {
+  bool record_failure() {
     if (api().code_of(status_.get()) == kOk) return false;
     OwnedStatus failure = std::exchange(status_, new_status());
     if (!failure_) failure_ = std::move(failure);
@@ -146,14 +148,15 @@ class Attributes {
 // The fixed part of all calls of one operation in a program.
 struct Kernel {
   std::vector<std::string> names;
-  Submission common;  // without name, dtype, shape and memory
+  Submission call_template;  // without name, dtype, shape and memory
   // The job for which the program was made. 0: any job, because it uses only the world. −N: job N,
   // and later jobs as long as init() gets the same groups.
   std::int64_t job = 0;
   std::chrono::milliseconds wait_limit{};
 
   bool may_run_in(const CurrentEngine& current) const {
-    return job == 0 || job == current.number || (job < 0 && -job >= current.same_groups_since);
+    return job == 0 || job == current.job_number ||
+           (job < 0 && -job >= current.first_job_with_same_groups);
   }
 };
 
@@ -164,15 +167,15 @@ void* create(KernelConstruction* construction) {
   kernel->names = attributes.texts("names");
   kernel->job = attributes.number("job");
   kernel->wait_limit = std::chrono::milliseconds(attributes.number("wait_ms"));
-  kernel->common.operation = operation;
-  kernel->common.group = static_cast<GroupId>(attributes.number("group"));
+  kernel->call_template.operation = operation;
+  kernel->call_template.group = static_cast<GroupId>(attributes.number("group"));
   if constexpr (row_of(operation).reduces) {
-    kernel->common.reduce_op = static_cast<ReduceOp>(attributes.number("reduce_op"));
-    kernel->common.prescale = attributes.bits("prescale");
-    kernel->common.postscale = attributes.bits("postscale");
+    kernel->call_template.reduce_op = static_cast<ReduceOp>(attributes.number("reduce_op"));
+    kernel->call_template.prescale = attributes.double_of_bits("prescale");
+    kernel->call_template.postscale = attributes.double_of_bits("postscale");
   }
   if constexpr (row_of(operation).rooted)
-    kernel->common.root_rank = static_cast<int>(attributes.number("root_rank"));
+    kernel->call_template.root_rank = static_cast<int>(attributes.number("root_rank"));
   attributes.report_failure();
   return kernel.release();
 }
@@ -185,7 +188,7 @@ class TensorFlowBatch : public CallBatch {
  public:
   // `done` is only valid until the kernel returns, so this keeps a copy of the function that it
   // points to. TensorFlow is built with the same C++ library (docs/decisions/0068).
-  TensorFlowBatch(KernelContext* context, Done* done)
+  TensorFlowBatch(KernelContext* context, DoneCallback* done)
       : context_(context), done_(*static_cast<std::function<void()>*>(done)) {}
 
   // Returns the call for one tensor of the operation, and gives it memory for its result.
@@ -193,9 +196,9 @@ class TensorFlowBatch : public CallBatch {
 
   void finish(const Status& failure) override {
     if (!failure.ok()) {
-      report(context_, failure);
+      fail_operation(context_, failure);
     }
-    api().run_done(&done_);
+    api().run_done_callback(&done_);
   }
 
  private:
@@ -207,8 +210,8 @@ class TensorFlowBatch : public CallBatch {
     return owned;
   }
 
-  // Gives the call memory for a result of the shape of its input: the input itself, if nothing else
-  // needs it.
+  // Gives the call memory for a result with the shape of its input. This is the memory of the input
+  // itself if nothing else needs the input.
   Status set_same_shape_output(std::size_t index, OwnedTensor tensor, Submission& call) {
     tensor.reset();  // TensorFlow reuses an input only if there is no other reference
     const int number = static_cast<int>(index);
@@ -223,17 +226,18 @@ class TensorFlowBatch : public CallBatch {
 
   Status set_scattered_output(std::size_t index, int type, const Engine& engine, Submission& call);
   Status set_splits(std::size_t index, Submission& call);
-  Status receive(std::size_t index, const Outcome& outcome) override;
+  Status store_result(std::size_t index, const Outcome& outcome) override;
   Status set_received_rows(std::size_t index, const std::vector<std::int64_t>& rows);
 
   KernelContext* context_;
   std::function<void()> done_;
   OwnedStatus status_ = new_status();
-  struct Received {
+  struct ReceivedResult {
     int type;
     std::vector<std::int64_t> shape;  // of the input
   };
-  std::vector<Received> received_;  // for results in memory of the engine, one for each call
+  // For results in memory of the engine, one for each call.
+  std::vector<ReceivedResult> received_results_;
 };
 
 Result<Submission> TensorFlowBatch::call_of(const Kernel& kernel, std::size_t index,
@@ -243,15 +247,15 @@ Result<Submission> TensorFlowBatch::call_of(const Kernel& kernel, std::size_t in
   const int type = api().type_of(tensor->get());
   const auto dtype = dtype_of(type);
   if (!dtype) return Status::fix_call("a tensor of this dtype cannot be sent");
-  Submission call = kernel.common;
+  Submission call = kernel.call_template;
   call.name = kernel.names[index];
   call.dtype = *dtype;
   for (int i = 0; i < api().dim_count(tensor->get()); ++i)
     call.shape.push_back(api().dim(tensor->get(), i));
   call.input = api().data_of(tensor->get());
   Status status;
-  if (row_of(call.operation).output_rule == OutputRule::kReceived) {
-    received_.push_back({type, call.shape});
+  if (row_of(call.operation).output_rule == OutputRule::kEngineMemory) {
+    received_results_.push_back({type, call.shape});
     if (row_of(call.operation).has_splits) status = set_splits(kernel.names.size() + index, call);
   } else if (row_of(call.operation).may_be_in_place) {
     status = set_same_shape_output(index, *std::move(tensor), call);
@@ -266,11 +270,11 @@ Status TensorFlowBatch::set_scattered_output(std::size_t index, int type, const 
                                              Submission& call) {
   auto shape = call.shape;
   const auto ranks = engine.ranks_of(call.group);
-  const auto place = std::ranges::find(ranks, engine.topology().rank);
+  const auto own_position = std::ranges::find(ranks, engine.topology().rank);
   // If there are no rows, or this rank is not a member, the engine rejects the call.
-  if (!shape.empty() && place != ranks.end())
+  if (!shape.empty() && own_position != ranks.end())
     shape[0] = scattered_rows(shape[0], static_cast<int>(ranks.size()),
-                              static_cast<int>(std::distance(ranks.begin(), place)));
+                              static_cast<int>(std::distance(ranks.begin(), own_position)));
   std::size_t bytes = row_of(call.dtype).bytes;
   for (const std::int64_t dim : shape) bytes *= static_cast<std::size_t>(dim);
   const OwnedTensor output(api().allocate_output(context_, static_cast<int>(index), type,
@@ -291,10 +295,10 @@ Status TensorFlowBatch::set_splits(std::size_t index, Submission& call) {
   return {};
 }
 
-Status TensorFlowBatch::receive(std::size_t index, const Outcome& outcome) {
-  if (received_.empty()) return {};  // the result is already in its place
+Status TensorFlowBatch::store_result(std::size_t index, const Outcome& outcome) {
+  if (received_results_.empty()) return {};  // the result is already in its place
   const OwnedStatus status = new_status();
-  auto [type, shape] = received_[index];
+  auto [type, shape] = received_results_[index];
   shape[0] = 0;
   for (const std::int64_t rows : outcome.received_rows) shape[0] += rows;
   std::size_t bytes = row_of(*dtype_of(type)).bytes;
@@ -309,7 +313,7 @@ Status TensorFlowBatch::receive(std::size_t index, const Outcome& outcome) {
                                             data, bytes, release, memory.release()));
   api().set_output(context_, static_cast<int>(index), result.get(), status.get());
   if (Status failure = status_of(status.get(), "set a result"); !failure.ok()) return failure;
-  return set_received_rows(received_.size() + index, outcome.received_rows);
+  return set_received_rows(received_results_.size() + index, outcome.received_rows);
 }
 
 Status TensorFlowBatch::set_received_rows(std::size_t index,
@@ -324,7 +328,7 @@ Status TensorFlowBatch::set_received_rows(std::size_t index,
   return {};
 }
 
-void compute(void* pointer, KernelContext* context, Done* done) {
+void compute(void* pointer, KernelContext* context, DoneCallback* done) {
   const Kernel& kernel = *static_cast<Kernel*>(pointer);
   auto batch = std::make_unique<TensorFlowBatch>(context, done);
   const CurrentEngine current = current_engine();
@@ -351,9 +355,9 @@ struct Query {
 
 void* create_query(KernelConstruction* construction) {
   Attributes attributes(construction);
-  const std::string what = attributes.text("what");
-  const auto* row = std::ranges::find(kQueries, what, &QueryRow::what);
-  if (row == kQueries.end()) attributes.reject("farandole has no number `" + what + "`");
+  const std::string name = attributes.text("what");
+  const auto* row = std::ranges::find(kQueries, name, &QueryRow::name);
+  if (row == kQueries.end()) attributes.reject("farandole has no number `" + name + "`");
   auto query = std::make_unique<Query>();
   query->row = row;
   query->group = static_cast<GroupId>(attributes.number("group"));
@@ -367,15 +371,16 @@ void compute_query(void* pointer, KernelContext* context) {
   const Query& query = *static_cast<Query*>(pointer);
   const auto engine = current_engine().engine;
   if (!engine)
-    return report(context, Status::fix_call("farandole is not initialized: call init() first"));
+    return fail_operation(context,
+                          Status::fix_call("farandole is not initialized: call init() first"));
   const auto ranks = engine->ranks_of(query.group);
   if (ranks.empty())
-    return report(context, Status::fix_call("there is no process set with the number " +
-                                            std::to_string(query.group)));
+    return fail_operation(context, Status::fix_call("there is no process set with the number " +
+                                                    std::to_string(query.group)));
   const OwnedStatus status = new_status();
   const OwnedTensor output(
       api().allocate_output(context, 0, kInt32, nullptr, 0, sizeof(std::int32_t), status.get()));
-  if (!output) return report(context, status_of(status.get(), "allocate a result"));
+  if (!output) return fail_operation(context, status_of(status.get(), "allocate a result"));
   const std::int32_t answer = query.row->answer(*engine, ranks);
   std::memcpy(api().data_of(output.get()), &answer, sizeof answer);
 }
@@ -390,8 +395,8 @@ void infer_same_shapes(ShapeContext* context, TfStatus* status) {
   api().delete_shape(shape);
 }
 
-// farandole/tensorflow/ops.py knows more about these shapes.
-void infer_nothing(ShapeContext* context, TfStatus* status) {
+// farandole/tensorflow/ops.py sets the dimensions of these shapes that are known.
+void infer_unknown_shapes(ShapeContext* context, TfStatus* status) {
   api().set_unknown_shapes(context, status);
 }
 
@@ -411,7 +416,7 @@ void register_op_and_kernel(const char* name, OpBuilder* op, KernelBuilder* kern
 template <Operation operation>
 void register_call(const char* name) {
   constexpr OperationRow kRow = row_of(operation);
-  constexpr bool kIsReceived = kRow.output_rule == OutputRule::kReceived;
+  constexpr bool kResultIsReceived = kRow.output_rule == OutputRule::kEngineMemory;
   OpBuilder* const op = new_op(name);
   api().add_attribute(op, "T: list(type) >= 1");
   for (const char* text : {"names: list(string) >= 1", "job: int", "wait_ms: int"})
@@ -422,12 +427,12 @@ void register_call(const char* name) {
   if (kRow.rooted) api().add_attribute(op, "root_rank: int");
   api().add_input(op, "tensors: T");
   api().add_output(op, "results: T");
-  if (kIsReceived) {
+  if (kResultIsReceived) {
     api().add_attribute(op, "N: int >= 1");
     if (kRow.has_splits) api().add_input(op, "splits: N * int64");
     api().add_output(op, "received_rows: N * int64");
   }
-  api().set_infer_shapes(op, kRow.may_be_in_place ? &infer_same_shapes : &infer_nothing);
+  api().set_infer_shapes(op, kRow.may_be_in_place ? &infer_same_shapes : &infer_unknown_shapes);
   register_op_and_kernel(
       name, op, api().new_async_kernel(name, "CPU", &create<operation>, &compute, &destroy));
 }
@@ -437,7 +442,7 @@ void register_query() {
   OpBuilder* const op = new_op(kName);
   api().add_attribute(op, "what: string");
   api().add_output(op, "answer: int32");
-  api().set_infer_shapes(op, &infer_nothing);
+  api().set_infer_shapes(op, &infer_unknown_shapes);
   register_op_and_kernel(
       kName, op, api().new_kernel(kName, "CPU", &create_query, &compute_query, &destroy_query));
 }

@@ -18,7 +18,8 @@
 // job. `wait_ms` is how long the thread of the operation makes progress itself before it leaves the
 // calls to their completions (docs/decisions/0068).
 //
-// FarandoleQuery: → an int32, the number that `what` names (see kQueries) for `group`.
+// FarandoleQuery: → `answer`, an int32. It is the number that `what` names (see kQueries), for
+// `group`.
 //
 // The kernels are asynchronous: after `wait_ms`, they hold no thread while a call runs. A failed
 // call ends its operation with the error FAILED_PRECONDITION if the call is wrong, otherwise with

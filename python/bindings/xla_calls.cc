@@ -58,10 +58,11 @@ std::optional<DType> dtype_of(ffi::DataType type) {
 }
 
 ffi::Error error_of(const Status& status) {
-  return {ffi::ErrorCode::kAborted, std::string(class_of(status.code())) + ": " + status.message()};
+  return {ffi::ErrorCode::kAborted,
+          std::string(exception_class_name(status.code())) + ": " + status.message()};
 }
 
-// The calls of one handler.
+// The calls of one run of the handler.
 class XlaBatch : public CallBatch {
  public:
   explicit XlaBatch(std::vector<ffi::AnyBuffer> results) : results_(std::move(results)) {}
@@ -71,7 +72,7 @@ class XlaBatch : public CallBatch {
  private:
   // The results of some operations are in memory of the engine, because the members may send
   // different numbers of rows. A compiled program expects equal numbers.
-  Status receive(std::size_t index, const Outcome& outcome) override {
+  Status store_result(std::size_t index, const Outcome& outcome) override {
     if (!outcome.received) return {};
     const ffi::AnyBuffer& result = results_[index];
     const auto members = static_cast<std::int64_t>(outcome.received_rows.size());
@@ -145,21 +146,22 @@ Result<Submission> submission_of(const Attributes& attributes, const ffi::AnyBuf
   return submission;
 }
 
-ffi::Future failed(const Status& status) {
+ffi::Future failed_future(const Status& status) {
   ffi::Promise promise;
   promise.SetError(error_of(status));
   return ffi::Future(promise);
 }
 
-ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
-                 const ffi::Dictionary& dictionary) {
+ffi::Future run_calls(ffi::RemainingArgs operands, ffi::RemainingRets results,
+                      const ffi::Dictionary& dictionary) {
   const Attributes attributes(dictionary);
-  const CurrentEngine job = current_engine();
-  const auto& engine = job.engine;
+  const CurrentEngine current = current_engine();
+  const auto& engine = current.engine;
   if (!engine)
-    return failed(Status::fix_call("a compiled program makes a call outside a job: call init()"));
-  if (job_of_program(attributes.number("program")) != job.number)
-    return failed(Status::fix_call(
+    return failed_future(
+        Status::fix_call("a compiled program makes a call outside a job: call init()"));
+  if (job_of_program(attributes.number("program")) != current.job_number)
+    return failed_future(Status::fix_call(
         "this program was compiled before the last init(), for the ranks and groups of that time: "
         "call jax.clear_caches() after init()"));
   const auto inputs = arrays_of(operands);
@@ -169,7 +171,7 @@ ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
   std::vector<Submission> calls;
   for (std::size_t i = 0; i < count; ++i) {
     auto submission = submission_of(attributes, inputs[i], outputs[i]);
-    if (!submission.ok()) return failed(submission.status());
+    if (!submission.ok()) return failed_future(submission.status());
     submission->name = attributes.get<std::string_view>("name");
     if (count > 1) submission->name += "." + std::to_string(i);
     calls.push_back(*std::move(submission));
@@ -179,13 +181,14 @@ ffi::Future call(ffi::RemainingArgs operands, ffi::RemainingRets results,
   return future;
 }
 
-XLA_FFI_DEFINE_HANDLER(kHandler, call, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+XLA_FFI_DEFINE_HANDLER(kHandler, run_calls,
+                       ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
 
 }  // namespace
 
 void bind_xla_calls(nb::module_& module) {
   module.attr("xla_call") = nb::capsule(reinterpret_cast<const void*>(kHandler));
-  module.def("job_number", [] { return current_engine().number; });
+  module.def("job_number", [] { return current_engine().job_number; });
   module.def("set_job_of_program", &set_job_of_program, nb::arg("program"), nb::arg("job"));
 }
 

@@ -1,4 +1,4 @@
-"""Farandole: one training script on many workers.
+"""Farandole runs one training script on many workers.
 
 Import the frontend of your framework: `import farandole.torch`.
 """

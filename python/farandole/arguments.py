@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from farandole import lifecycle
 from farandole.errors import CallError
-from farandole.group import Group, checked
+from farandole.group import Group, checked_group
 
 Item = TypeVar("Item")
 
@@ -37,10 +37,10 @@ def gradient_name(name: str | None) -> str | None:
 
 
 def group_number(process_set: Group) -> int:
-    number = checked(process_set).process_set_id
+    number = checked_group(process_set).process_set_id
     if number is not None:
         return number
-    lifecycle.engine()  # outside a job, it raises an error that says so
+    lifecycle.engine()  # raises a CallError if this process is not in a job
     return process_set.number()
 
 
@@ -90,9 +90,9 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
     if splits is None:
         return ()
     # tolist() copies all numbers from a device at once.
-    listed = splits.tolist() if hasattr(splits, "tolist") else splits
+    row_counts = splits.tolist() if hasattr(splits, "tolist") else splits
     try:
-        sizes = tuple(operator.index(rows) for rows in listed)
+        sizes = tuple(operator.index(rows) for rows in row_counts)
     except TypeError:
         sizes = ()
     if not sizes or any(abs(rows) > _ROWS_MAX for rows in sizes):
@@ -103,7 +103,7 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
     return sizes
 
 
-def batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
+def checked_batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
     if not isinstance(splits, (list, tuple)) or len(splits) != count:
         raise CallError(
             f"splits of a grouped call must be a list with the splits of each of {count} tensors; "

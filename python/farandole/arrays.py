@@ -18,26 +18,26 @@ Array: TypeAlias = Any  # an array of the frontend's framework
 Shape: TypeAlias = Sequence[int]
 
 
-# The engine does not send these dtypes, which the states of random generators have. Broadcasts of
-# variables and keys send their bits as these signed dtypes.
+# The engine cannot send these unsigned dtypes, which the states of random generators have.
+# Broadcasts of variables and keys send the bits as the signed dtypes.
 SIGNED_DTYPES = {"uint32": "int32", "uint64": "int64"}
 
 
 class GradientArrays(Protocol):
-    """What the rules for gradients need. A framework may call these functions when it builds a
-    program. Then a shape may contain arrays, whose numbers are not known yet."""
+    """The functions on arrays that the rules for gradients use. A framework may call them while it
+    traces a program. Then a shape may contain arrays whose values are not known yet."""
 
     def zeros_like(self, array: Array, /) -> Array:
         """Return zeros with the shape and dtype of `array`, on its device."""
 
-    def extended(self, array: Array, rows: Any, /) -> Array:
+    def padded_with_zeros(self, array: Array, rows: Any, /) -> Array:
         """Return the array with rows of zeros at its end, so that it has `rows` rows."""
 
 
 class Arrays(GradientArrays, Protocol):
     # An object of exactly one of these types is an array without other state, so sending its values
     # is enough. An object of a subclass may have more state than its values.
-    plain_types: tuple[type, ...]
+    exact_array_types: tuple[type, ...]
 
     def is_array(self, value: object, /) -> bool: ...
 
@@ -45,18 +45,18 @@ class Arrays(GradientArrays, Protocol):
         """Raise CallError unless this is an array whose values the engine can send."""
 
     def dtype_and_shape(self, array: Array, /) -> str:
-        """Return dtype and shape as people read them: "float32 [2, 3]"."""
+        """Return the dtype and the shape as text for people: "float32 [2, 3]"."""
 
     def contiguous_on_host(self, array: Array, /) -> Array:
-        """Return the array itself if its values lie one after another in host memory. Otherwise
-        return a copy with such values."""
+        """Return the array itself if it is contiguous in host memory. Otherwise return a contiguous
+        copy in host memory."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
         """Return a view that borrows the memory of `source` and of `target`. `source` is
         contiguous_on_host(array). The result is written into `target` or, if it is None, into
         memory of the engine."""
 
-    def received(self, memory: core.SharedArray, /) -> Array:
+    def from_engine(self, memory: core.SharedArray, /) -> Array:
         """Return memory of the engine as an array, without a copy."""
 
     def on_device_of(self, array: Array, result: Array, /) -> Array:
@@ -81,12 +81,13 @@ class Arrays(GradientArrays, Protocol):
         """Return the size of one element."""
 
     def why_unreadable(self, array: Array, /) -> str:
-        """Return why the array has no bytes to read ("on the device meta"), or ""."""
+        """Return why the array's bytes cannot be read, such as "on the device meta". Return "" if
+        they can be read."""
 
     def bytes_of(self, array: Array, /) -> Any:
         """Return the bytes of the array's values, as an object with the buffer protocol."""
 
-    def largest_difference(self, one: Array, other: Array, /) -> float:
+    def largest_difference(self, first: Array, second: Array, /) -> float:
         """Return the largest difference between two elements with the same index, in float64."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
-_WIDTH = 88  # the site and help() indent docstrings
+_WIDTH = 88  # less than 100, because the site and help() indent docstrings
 
 _INPUTS = {
     "value": "The input: a number, an array or a tensor.",
@@ -29,12 +29,14 @@ _IN_PLACE_INPUTS = {
 _ARGUMENTS = {
     "average": "Horovod's older way to give `op`: True means Average, False means Sum. Give either "
     "`average` or `op`.",
-    "root_rank": "The rank whose values all members get: its rank in the world, even with a "
-    "process_set.",
-    "splits": "How many rows each member gets, in the order of their ranks: a list or tensor of "
-    "whole numbers, for a grouped call one for each tensor. None: all members get the same number.",
+    "root_rank": "The rank that sends its values to all members. It is a rank of the world, even "
+    "with a process_set.",
+    "splits": "How many rows each member gets, in the order of the ranks, as a list or tensor of "
+    "whole numbers. A grouped call needs a list with the splits of each tensor. None: all members "
+    "get the same number.",
     "name": "The name of the call in errors, reports and the timeline, the same on all members. "
-    "None: the call gets a number. Calls in threads that run at the same time need names.",
+    "None: the call gets a number. If several threads make calls at the same time, all these calls "
+    "need names.",
     "compression": "The form in which the tensor is sent, such as Compression.fp16.",
     "op": "Average (the default), Sum, Min, Max, Product, AverageOfPresent; for allreduce also "
     "Adasum.",
@@ -58,20 +60,20 @@ def documented(call: Call) -> Call:
     inputs = _IN_PLACE_INPUTS if call.__name__.endswith("_") else _INPUTS
     meanings = inputs | _ARGUMENTS
     arguments = {name: meanings[name] for name in inspect.signature(call).parameters}
-    text, *rest = re.split(r"\n(?=Returns:|Example::)", inspect.getdoc(call) or "")
+    text, *later_sections = re.split(r"\n(?=Returns:|Example::)", inspect.getdoc(call) or "")
     is_async = "_async" in call.__name__
     errors = _ERRORS_OF_ASYNC_CALLS if is_async else _section("Raises", _ERRORS)
-    parts = [text, _section("Args", arguments), *rest, errors]
-    call.__doc__ = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    sections = [text, _section("Args", arguments), *later_sections, errors]
+    call.__doc__ = "\n\n".join(part.strip("\n") for part in sections) + "\n"
     return call
 
 
 def _section(title: str, entries: dict[str, str]) -> str:
-    return "\n".join([f"{title}:", *itertools.starmap(_entry, entries.items())])
+    return "\n".join([f"{title}:", *itertools.starmap(_wrapped_entry, entries.items())])
 
 
 @functools.cache  # most calls have the same entries, and wrapping them takes time at each import
-def _entry(name: str, text: str) -> str:
+def _wrapped_entry(name: str, text: str) -> str:
     return textwrap.fill(
         f"{name}: {text}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError, FarandoleError
 from farandole.group import Group, global_process_set
-from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of, release_orphans
+from farandole.handle import BatchHandle, Handle, PreparedCall, abandon, handle_of, release_dropped
 
 Result = TypeVar("Result")
 
@@ -17,7 +17,7 @@ def run(call: core.Call, borrowed: object) -> None:
     """Run a call on this thread until it is done. Raise its error if it fails. `borrowed` keeps
     alive the memory that the engine works on."""
     engine = lifecycle.engine()
-    release_orphans()
+    release_dropped()
     try:
         engine.run(call)
     except BaseException:
@@ -26,27 +26,27 @@ def run(call: core.Call, borrowed: object) -> None:
 
 
 def start(
-    prepared: PreparedCall[Result], waits: bool = False, engine: core.Engine | None = None
+    prepared: PreparedCall[Result], blocking: bool = False, engine: core.Engine | None = None
 ) -> Handle[Result]:
     """Submit a call and return its handle.
 
-    If `waits` is True, the caller must wait for the handle at once. The call then runs on this
-    thread if possible, without waking another thread. `engine` is the engine to use, if it is not
-    the engine of the job.
+    If `blocking` is True, the caller must wait for the handle at once. The call then runs on
+    this thread if possible, without waking another thread. If `engine` is None, the engine of the
+    job is used.
     """
     engine = engine or lifecycle.engine()
     handle = Handle.of(engine, prepared)
-    engine.submit(prepared.call, waits)
+    engine.submit(prepared.call, blocking)
     return handle
 
 
 def start_batch(
-    batch: Sequence[PreparedCall[Result]], waits: bool = False, engine: core.Engine | None = None
+    batch: Sequence[PreparedCall[Result]], blocking: bool = False, engine: core.Engine | None = None
 ) -> BatchHandle[Result]:
     """Submit all calls of a batch. If there is an error, submit none of them. See start()."""
     engine = engine or lifecycle.engine()
     handle = BatchHandle([Handle.of(engine, prepared) for prepared in batch])
-    engine.submit_batch([prepared.call for prepared in batch], waits)
+    engine.submit_batch([prepared.call for prepared in batch], blocking)
     return handle
 
 
@@ -62,46 +62,46 @@ def barrier(process_set: Group = global_process_set) -> None:
     run(core.barrier("", arguments.group_number(process_set)), None)
 
 
-# The join() that was interrupted, if any, with its engine. The rank has joined, so it can make no
-# other calls.
+# A join() that was interrupted, with its engine. The next join() continues it. Until then, this
+# rank has joined and cannot make other calls.
 _interrupted_joins: list[tuple[core.Engine, core.Call, Handle[int]]] = []
 
 
 def join(device: int = -1) -> int:
     """Declare that this rank has no more data, and wait until all ranks have called join().
 
-    Until then, this rank takes part without data in every allreduce and allgather of all ranks. In
-    a sum it counts as zeros; Average still divides by the number of all ranks. An allgather returns
-    the rows of the other ranks. Meanwhile, other operations raise an error on all ranks. Calls in
-    smaller process sets still wait for this rank if it is a member. After an interruption, such as
-    Ctrl-C, call join() again: the second call continues the first one.
+    Until then, this rank takes part without data in every allreduce and allgather of all ranks. It
+    contributes zeros to a sum; Average still divides by the number of all ranks. An allgather
+    returns the rows of the other ranks. Meanwhile, other operations raise an error on all ranks.
+    Calls in smaller process sets still wait for this rank if it is a member. After an interruption,
+    such as Ctrl-C, call join() again: the second call continues the first one.
 
     Args:
         device: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
         The rank that made the most calls before its join, the same on all ranks. If several ranks
-        made equally many calls, the highest of these ranks.
+        made this number of calls, the result is the highest of these ranks.
     """
     lifecycle.wait_for_frameworks()
     engine = lifecycle.engine()
-    former = _interrupted_joins.pop() if _interrupted_joins else None
-    if former is not None and former[0] is engine:
-        _, call, handle = former
+    interrupted_join = _interrupted_joins.pop() if _interrupted_joins else None
+    if interrupted_join is not None and interrupted_join[0] is engine:
+        _, call, handle = interrupted_join
     else:
         call = core.join("", arguments.group_number(global_process_set))
         handle = Handle.of(engine, PreparedCall(call, None, core.Engine.peek_last_joined))
     try:
         if call.handle == 0:
             engine.submit(call, True)
-        last = handle.wait()
+        last_rank = handle.wait()
     except FarandoleError:
         raise
     except BaseException:
         _interrupted_joins.append((engine, call, handle))
         raise
     global_process_set.begin_period_after_join()
-    return last
+    return last_rank
 
 
 def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
@@ -112,7 +112,7 @@ def poll(handle: Handle[Any] | BatchHandle[Any] | int) -> bool:
     """
     found = handle_of(handle)
     if found is None:
-        raise _not_a_handle(handle)
+        raise _not_a_handle_error(handle)
     return found.poll()
 
 
@@ -137,10 +137,10 @@ def synchronize(handle: Handle[Any] | BatchHandle[Any] | int) -> Any:
         return found.take()
     if isinstance(handle, int):
         return None
-    raise _not_a_handle(handle)
+    raise _not_a_handle_error(handle)
 
 
-def _not_a_handle(handle: object) -> CallError:
+def _not_a_handle_error(handle: object) -> CallError:
     return CallError(
         "expected a handle, which the calls that end in _async return, or its number, "
         f"int(handle), before the result was taken; got {handle!r}"

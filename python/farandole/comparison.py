@@ -21,13 +21,14 @@ _RANK_LIST_CHARACTERS_MAX = 60
 
 
 def equal_on_all_members(text: bytes, name: str, process_set: Group) -> bool:
-    """Return whether all members have the same text. This takes one allreduce of 32 bytes, which is
-    called `name`."""
+    """Return whether all members have the same text. This takes one allreduce of 32 bytes with the
+    name `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
-    # The largest complement is the complement of the smallest word.
-    extremes = allreduce_max([*words, *(~word for word in words)], name, process_set)
-    return all(extremes[i] == ~extremes[count + i] for i in range(count))
+    # One allreduce finds the largest and the smallest word, because the largest of the complements
+    # is the complement of the smallest word.
+    maxima = allreduce_max([*words, *(~word for word in words)], name, process_set)
+    return all(maxima[i] == ~maxima[count + i] for i in range(count))
 
 
 def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
@@ -37,31 +38,31 @@ def allreduce_max(numbers: Sequence[int], name: str, process_set: Group) -> list
     return memory.tolist()
 
 
-def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
+def gather_texts(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     """Return the texts of the members, by world rank.
 
     Members whose text is empty, and ranks that have joined, have no entry. The names of the calls
     begin with `name`; if `name` is empty, the engine chooses the names.
     """
-    size, me = process_set.size(), process_set.rank()
+    size, own_index = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))
-    lengths[me] = len(text)
+    lengths[own_index] = len(text)
     _reduce(lengths, "int64", Sum, name and f"{name}.lengths", process_set)
     width = max(lengths)
     memory = bytearray(size * width)
-    memory[me * width : me * width + len(text)] = text
+    memory[own_index * width : own_index * width + len(text)] = text
     _reduce(memory, "uint8", Sum, name and f"{name}.texts", process_set)
     texts = (bytes(memory[i * width : i * width + length]) for i, length in enumerate(lengths))
     return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
 
 
 def texts_if_different(text: str, name: str, process_set: Group) -> dict[int, str]:
-    """Return the texts of the members, by rank, if they differ; otherwise an empty dict, after one
-    allreduce of 32 bytes."""
+    """Return the texts of the members, by rank. If all texts are equal, return an empty dict, after
+    one allreduce of 32 bytes."""
     if equal_on_all_members(text.encode(), name, process_set):
         return {}
-    texts = exchange(text.encode(), name, process_set)
-    return {rank: other.decode() for rank, other in texts.items()}
+    texts = gather_texts(text.encode(), name, process_set)
+    return {rank: member_text.decode() for rank, member_text in texts.items()}
 
 
 def error_text_of(action: Callable[[], object]) -> str:
@@ -76,7 +77,7 @@ def error_text_of(action: Callable[[], object]) -> str:
     return ""
 
 
-def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
+def gather_error_texts(problem: str, name: str, process_set: Group) -> dict[int, str]:
     """Return the errors of the members, by rank. A member without an error has no entry. `problem`
     is this rank's error, or "".
 
@@ -85,7 +86,7 @@ def exchange_failures(problem: str, name: str, process_set: Group) -> dict[int, 
     text = problem.encode(errors="replace")
     if equal_on_all_members(text, name, process_set) and not problem:
         return {}
-    texts = exchange(text, name, process_set)
+    texts = gather_texts(text, name, process_set)
     return {rank: text.decode() for rank, text in texts.items()}
 
 
@@ -111,33 +112,31 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """Return a table with one line for each variant and its ranks. Beyond _ROWS_SHOWN_MAX variants,
-    one last line lists the ranks of all others."""
-    found = variants(rows)
-    shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
+    """Return a table with one line for each variant and its ranks. If there are more than
+    _ROWS_SHOWN_MAX variants, the last line lists the ranks of all other variants."""
+    all_variants = variants(rows)
+    shown, hidden_rows = all_variants[:_ROWS_SHOWN_MAX], all_variants[_ROWS_SHOWN_MAX:]
     labels = [rank_list(ranks) for ranks, _ in shown]
     width = max(map(len, labels))
     lines = [f"  {label:{width}}   {row}" for label, (_, row) in zip(labels, shown, strict=True)]
-    if rest:
-        others = rank_list(sorted(rank for ranks, _ in rest for rank in ranks))
-        lines.append(
-            f"  and {len(rest)} more {'variant' if len(rest) == 1 else 'variants'}: {others}"
-        )
+    if hidden_rows:
+        hidden_ranks = rank_list(sorted(rank for ranks, _ in hidden_rows for rank in ranks))
+        noun = "variant" if len(hidden_rows) == 1 else "variants"
+        lines.append(f"  and {len(hidden_rows)} more {noun}: {hidden_ranks}")
     return "\n".join(lines)
 
 
 def rank_list(ranks: Sequence[int]) -> str:
-    """Write ascending ranks as people read them: "rank 3", "ranks 0-2, 5". Cut long lists."""
-    parts: list[str] = []
+    """Return ascending ranks as text: "rank 3", "ranks 0-2, 5". Cut long lists."""
+    ranges: list[str] = []
     first = 0
     for index, rank in enumerate(ranks):
         if index + 1 < len(ranks) and ranks[index + 1] == rank + 1:
             continue
-        successive = ranks[first : index + 1]
-        is_range = len(successive) > 2
-        parts += [f"{successive[0]}-{successive[-1]}"] if is_range else map(str, successive)
+        run = ranks[first : index + 1]  # consecutive ranks
+        ranges += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
         first = index + 1
-    text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
+    text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(ranges)
     if len(text) <= _RANK_LIST_CHARACTERS_MAX:
         return text
     count = f" … ({len(ranks)} ranks)"

@@ -43,13 +43,13 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-_SENT_BYTES = 2  # of an element of float16 or bfloat16
+_SENT_ITEM_BYTES = 2  # of an element of float16 or bfloat16
 
 
 class CastCompressor(Compressor):
-    """Send floating-point tensors in a dtype whose elements are smaller, and all others as they
-    are. Each frontend derives a class that knows its tensors. From that class, it derives one class
-    for each dtype."""
+    """Send floating-point tensors in a smaller dtype, and all other tensors unchanged. Each
+    frontend derives a class for its own tensors. From that class, it derives one class for each
+    dtype."""
 
     sent_dtype: Any  # float16 or bfloat16
 
@@ -65,7 +65,7 @@ class CastCompressor(Compressor):
     def compress(cls, tensor: Array) -> tuple[Array, Any]:
         dtype = tensor.dtype
         item_bytes = getattr(dtype, "itemsize", 0) or dtype.size  # TensorFlow calls it size
-        is_cast = item_bytes > _SENT_BYTES and cls.is_float(tensor)
+        is_cast = item_bytes > _SENT_ITEM_BYTES and cls.is_float(tensor)
         return cls.cast(tensor, cls.sent_dtype) if is_cast else tensor, dtype
 
     @classmethod
@@ -73,7 +73,7 @@ class CastCompressor(Compressor):
         return cls.cast(tensor, ctx)
 
 
-def checked(compression: AnyCompressor) -> AnyCompressor:
+def checked_compression(compression: AnyCompressor) -> AnyCompressor:
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise CallError(
             "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; got "

@@ -13,8 +13,8 @@ xla_call: Any  # a capsule for jax.ffi.register_ffi_target()
 
 class LeaveCause(Enum):
     """Why a rank leaves its job. ORDERLY: the program has ended or has called shutdown().
-    EXCEPTION: the program ends because of an exception. GROUP_LOST: the same, but the exception is
-    about the loss of another rank."""
+    EXCEPTION: the program ends because of an exception. GROUP_LOST: the program ends because of an
+    exception that the loss of another rank has caused."""
 
     ORDERLY = ...
     EXCEPTION = ...
@@ -27,8 +27,9 @@ class SharedArray:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class BufferView:
-    """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output.
-    `device` is the code of the device of the user's tensor. It must be the same on all ranks."""
+    """A description of borrowed memory: the code of its dtype, its shape, and the addresses of
+    input and output. `device` is the code of the device on which the user's tensor is. It must be
+    the same on all ranks."""
 
     def __init__(
         self, dtype: int, shape: tuple[int, ...], input: int, output: int, device: int = ..., /
@@ -76,8 +77,9 @@ def job_number() -> int:
     """Return how many jobs this process has joined."""
 
 def set_job_of_program(program: int, job: int) -> None:
-    """Record that a compiled program of JAX was traced in this job. Its calls have the number
-    `program`, and are rejected in other jobs. Of two jobs, the later one counts."""
+    """Record that a compiled program of JAX was traced in this job. The calls of the program have
+    the number `program`, and are rejected in other jobs. If several jobs are recorded for one
+    number, the latest job counts."""
 
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
@@ -98,15 +100,15 @@ class ProcessContext:
     def __init__(self) -> None: ...
     def announced_end(self, limit: float) -> str: ...
     def set_has_state(self) -> None:
-        """Tell the launcher of an elastic job, when this process asks for its next rank, that it
-        has the state of the training."""
+        """Record that this process has the state of the training. The process tells the launcher of
+        an elastic job this when it asks for its next rank."""
     def wait_for_other_ranks(self) -> None:
-        """Wait until the other ranks have left the job, if this process is rank 0 of a job over
-        several hosts that another launcher has started. They need it for new groups."""
+        """If this process is rank 0 of a job over several hosts that another launcher has started,
+        wait until the other ranks have left the job. They need rank 0 to form new groups."""
     def close(self) -> None:
-        """Give up what the context itself owns. If this process is rank 0 of a job over several
-        hosts that another launcher has started, wait a few seconds at most until the other ranks
-        have formed their groups."""
+        """Free what the context itself owns. If this process is rank 0 of a job over several hosts
+        that another launcher has started, first wait until the other ranks have formed their
+        groups, for a few seconds at most."""
 
 class Engine:
     def __init__(
@@ -115,13 +117,13 @@ class Engine:
         groups: Sequence[Sequence[int]],
         rendezvous_id: str,
         topology: Sequence[int],
-        some_ranks_only: bool,
+        is_subset_of_job: bool,
         on_one_host: bool,
     ) -> None:
         """Join a job. `topology` is (rank, size) in a job whose ranks all pass the same
         `rendezvous_id`. If `topology` is empty, the launcher's environment variables give rank
         and size, and `rendezvous_id` is appended to the id of the launcher's job.
-        `some_ranks_only` says that the engine connects only some ranks of a larger job. The
+        `is_subset_of_job` says that the engine connects only some ranks of a larger job. The
         launcher's reports and the timeline then leave this engine out. If the ranks are
         `on_one_host`, they find each other without a launcher and without the job's Store."""
     @property
@@ -142,7 +144,7 @@ class Engine:
     def is_over(self) -> bool: ...
     @property
     def epoch(self) -> int:
-        """Return how often the group of an elastic job has been formed; 0: it is not elastic."""
+        """Return how often the group of an elastic job has been formed, or 0 in other jobs."""
     def is_change_announced(self) -> bool:
         """Return whether the launcher of an elastic job wants to change the members."""
     @property
@@ -176,7 +178,7 @@ class Engine:
         """Do what check_outcome() does; this still works after collect()."""
     def collect(self, call: Call, /) -> None:
         """Wait for a call, release it, and raise its error if it fails. Several threads may collect
-        the same call, even after an interrupted wait: all get the same outcome."""
+        the same call, even after an interrupted wait. All of them get the same outcome."""
     def peek_received(
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...

@@ -1,8 +1,8 @@
 """State that survives failures, and the loop that continues from it, for every frontend.
 
-In an elastic job (`farandole run --min-workers`), the members that are left form a new group, and
-new workers join them later. In a job of fixed size, run_fn() raises the error if a member is gone
-for good.
+In an elastic job (`farandole run --min-workers`), the remaining members form a new group after a
+failure, and new workers join them later. In a job of fixed size, run_fn() raises the error if a
+member is lost, because no new worker replaces it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from farandole import calls, core, lifecycle
-from farandole.comparison import allreduce_max, exchange_failures, table, texts_if_different
+from farandole.comparison import allreduce_max, gather_error_texts, table, texts_if_different
 from farandole.errors import CallError, FarandoleError, MisuseError
 from farandole.group import global_process_set
 from farandole.objects import broadcast_object
@@ -26,8 +26,8 @@ from farandole.objects import broadcast_object
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
-# The exit code of a worker whose job has ended early, after all ranks have saved their state
-# (kEndedEarly in C++). The launcher's own code depends on it.
+# A worker exits with this code if its job ends early, after all ranks have saved their state
+# (kEndedEarlyExitCode in C++). The exit code of the launcher depends on it.
 ENDED_EARLY = 75
 
 
@@ -61,9 +61,9 @@ class State:
         get_rank: A function that returns this rank.
     """
 
-    _number = 0  # 1, 2 ... in the order in which this process trains with its states; 0: not yet
+    _number = 0  # counts the states with which this process trains, from 1; 0: not used yet
     _has_step = False
-    _commits = 0  # the number of commits; with a Step, of finished steps
+    _commits = 0  # the number of commits or, with a Step, of finished steps
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object, self._rank = bcast_object, get_rank
@@ -82,10 +82,11 @@ class State:
         """Add functions to call, in this order, if the job has to end early because its launcher is
         lost. They should save the state to a file.
 
-        All ranks call them after the same step, in the same order, so they may make calls such as
-        an allgather. Then the process exits with the code 75. A process that has not ended 9 s
-        after the loss is killed, so the rest of the step and all functions together have this time.
-        A job that ends in another way does not call them.
+        All ranks call the functions after the same step, in the same order, so the functions may
+        make collective calls such as an allgather. Then the process exits with the code 75. A
+        process that still runs 9 s after the loss of the launcher is killed, so the rest of the
+        step and all functions together must finish in this time. If the job ends for another
+        reason, the functions are not called.
 
         Example::
 
@@ -115,7 +116,7 @@ class State:
 
     def on_hosts_updated(self, timestamp: float, update_res: HostUpdateResult) -> None:
         """Make the next check_host_updates() raise HostsUpdatedInterrupt. A program that calls this
-        method must do so on all ranks. Farandole itself never calls it, because
+        method must call it on all ranks. Farandole itself never calls it, because
         check_host_updates() asks the launcher."""
         self._host_updates |= update_res
 
@@ -130,11 +131,11 @@ class State:
         raise SystemExit.
         """
         updates, self._host_updates = self._host_updates, HostUpdateResult.no_update
-        announced = _announced()
-        if announced.end:
+        announcements = _agree_on_announcements()
+        if announcements.end:
             self._end_early()
-        if announced.change:
-            # Workers may also leave. The state is sent again in any case.
+        if announcements.change:
+            # Workers may also leave. `added` makes the ranks send the state again in any case.
             updates |= HostUpdateResult.added
         if updates != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
@@ -143,10 +144,14 @@ class State:
         self.save()
         for callback in self._end_callbacks:
             callback()
-        done = "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
-        # Another rank may have learned of it before this one.
-        why = lifecycle.announced_end() or "the launcher of this job is lost"
-        _exit(ENDED_EARLY, f"{why}; this rank ends after a commit, and {done}")
+        callback_text = (
+            "its end callbacks are done" if self._end_callbacks else "there are no end callbacks"
+        )
+        # If another rank has learned of the end first, this rank does not know the reason yet.
+        reason = lifecycle.announced_end() or "the launcher of this job is lost"
+        _exit_with_message(
+            ENDED_EARLY, f"{reason}; this rank ends after a commit, and {callback_text}"
+        )
 
     def save(self) -> None:
         """Keep a copy of the state in the memory of this rank."""
@@ -188,8 +193,8 @@ class ObjectState(State):
         """Give all ranks the objects of rank 0 as they are now, and save them."""
         if not self._names:
             return
-        mine = {name: getattr(self, name) for name in self._names}
-        for name, value in self._bcast_object(mine).items():
+        own_objects = {name: getattr(self, name) for name in self._names}
+        for name, value in self._bcast_object(own_objects).items():
             setattr(self, name, value)
         ObjectState.save(self)
 
@@ -199,7 +204,7 @@ class ObjectState(State):
 
 
 class StateHandler:
-    """Save, restore and send one value. Derive from it for types of your own."""
+    """Save, restore and send one value. To handle your own types, derive from this class."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -216,8 +221,8 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of rank 0. All ranks must call it. The state saves the value
-        when it has sent all its values."""
+        """Give all ranks the value of rank 0. All ranks must call it. The method need not save the
+        value, because the State saves all its values after it has sent them."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -294,7 +299,8 @@ class HandledState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        # Nothing is saved before everything is sent: a failure meanwhile must not leave a mixture.
+        # Send all values before saving any. Otherwise, a failure in between would leave a mixture
+        # of old and new values.
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
@@ -309,27 +315,28 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
     return None
 
 
-# Returns the error of farandole.errors that has caused an error of a framework, or that error.
-OurError: TypeAlias = Callable[[Exception], Exception]
+# Takes an error of a framework. Returns the error of farandole.errors that has caused it, or the
+# framework's error itself if there is none.
+CauseFinder: TypeAlias = Callable[[Exception], Exception]
 
 
 def run_fn(
-    func: Function, reset: Callable[[], None], our_error: OurError = lambda error: error
+    func: Function, reset: Callable[[], None], find_cause: CauseFinder = lambda error: error
 ) -> Function:
     """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
-    Before each call of `func`, all ranks get rank 0's state. If this or `func` raises a
+    Before each call of `func`, all ranks get rank 0's state. If this transfer or `func` raises a
     FarandoleError other than a CallError, the state returns to the last commit, `reset` forms the
     job again, and `func` is called again. This repeats for every such failure. Errors of `reset`
-    are raised. `our_error` finds our error in an error of a framework.
+    are raised. `find_cause` returns the FarandoleError that has caused an error of a framework.
     """
 
     @functools.wraps(func)
     def run_until_done(state: State, *args: Any, **options: Any) -> Any:
         recovery = _Recovery(
-            state, f"{getattr(func, '__name__', 'a function')}()", reset, our_error
+            state, f"{getattr(func, '__name__', 'a function')}()", reset, find_cause
         )
-        with _in_charge():
+        with _training_lock_held():
             return recovery.run(lambda: func(state, *args, **options))
 
     return cast(Function, run_until_done)
@@ -338,19 +345,19 @@ def run_fn(
 class Step:
     """Repeat a failed step of a training loop.
 
-    If a call of the step fails, the `with` block swallows the error, and the state returns to what
-    it was before the step. Then ready() forms the job again, and the loop repeats the step. So
+    If a call of the step fails, the `with` block suppresses the error, and the state returns to its
+    values before the step. Then ready() forms the job again, and the loop repeats the step. So
     everything that belongs to a step must be inside the block, and the conditions of the loop must
     depend on the state only. A `for` loop would go on with the next batch. ready() also saves the
-    state, so the program calls no commit().
+    state, so the program need not call commit().
 
-    The block swallows only the errors after which `hvd.elastic.run` calls its function again: a
-    FarandoleError other than a CallError. After any other error, ready() refuses to go on. A block
-    that ends by `break` or `return` on all ranks counts as a step, but only the next ready() saves
-    it.
+    The block suppresses only the errors after which `hvd.elastic.run` calls its function again: a
+    FarandoleError other than a CallError. After any other error, ready() raises a MisuseError. A
+    block that ends by `break` or `return` on all ranks counts as a step, but only the next ready()
+    saves it.
 
-    A program needs one state, and one Step for all its loops. The Step can be used in any thread,
-    but in one at a time.
+    A program needs one state, and one Step for all its loops. Any thread can use the Step, but only
+    one thread at a time.
 
     Args:
         state: The state, such as a TorchState. Its attributes may be changed between two steps.
@@ -375,46 +382,45 @@ class Step:
             )
         state._has_step = True
         self._state = state
-        self._recovery = _Recovery(state, "a Step", reset_job, self._our_error)
+        self._recovery = _Recovery(state, "a Step", reset_job, self._find_cause)
         self._job = 0  # the number of the job in which ready() was called last
         self._may_begin = self._is_done = self._has_failed = False
-        self._foreign_error = ""  # the class of an error after which no step may begin
+        self._fatal_error_name = ""  # the class of an error after which no step may begin
 
     @staticmethod
-    def _our_error(error: Exception) -> Exception:
-        """Return the error of farandole.errors that has caused an error of the framework, or that
-        error."""
+    def _find_cause(error: Exception) -> Exception:
+        """Return the error of farandole.errors that has caused an error of the framework. If there
+        is none, return the framework's error itself."""
         return error
 
     def ready(self) -> bool:
         """Finish the last step on all ranks, save the state, and return True.
 
-        The first call gives all ranks the state of rank 0. After a failure, and if workers want
-        to join or to leave, the call forms the job again and gives all ranks rank 0's state, as it
-        was after the last step that is done. The `with` block then begins with this state.
+        The first call gives all ranks the state of rank 0. After a failure, or if workers want to
+        join or to leave, ready() forms the job again. It then gives all ranks the state that rank 0
+        had after the last finished step. The `with` block begins with this state.
 
-        All ranks must call it before each step, and after the last one. It blocks until they have.
-        A second call before the step only saves the state.
+        All ranks must call ready() before each step and after the last step. It blocks until all
+        ranks have called it. A second call before the step only saves the state.
 
         Raises:
-            MisuseError: ready() is called inside a step or inside a function of `hvd.elastic.run`,
-                in this thread or in another one; or a step raised a CallError, or an error that is
-                not a FarandoleError.
+            MisuseError: A step or a function of `hvd.elastic.run` is running, in this thread or in
+                another one. Or a step raised a CallError, or an error that is not a FarandoleError.
             CallError: The ranks are not in the same training, or rank 0 was lost before it had
                 given its state to the others.
             FarandoleError: The job cannot be formed again. In a job of fixed size, this is a
                 GroupLostError if a rank is gone.
         """
-        if self._foreign_error:
+        if self._fatal_error_name:
             raise MisuseError(
-                f"the last step ended with a {self._foreign_error}, so the ranks may have "
+                f"the last step ended with a {self._fatal_error_name}, so the ranks may have "
                 "different states: handle such errors inside the step, on all ranks in the same way"
             )
-        with _in_charge():
+        with _training_lock_held():
             self._may_begin = False
-            if self._has_failed:  # again, because the program may have changed the state meanwhile
+            if self._has_failed:  # the program may have changed the state since __exit__()
                 self._recovery.restore()
-            if self._job != core.job_number():  # the program has joined a job by itself
+            if self._job != core.job_number():  # the program itself has joined another job
                 self._recovery.must_sync = True
             if self._recovery.must_sync:
                 self._is_done = False
@@ -424,11 +430,12 @@ class Step:
         return True
 
     def _finish(self) -> None:
-        # If this fails, new ranks have no step to finish.
+        # The flag is cleared first. If this method fails, it runs again, perhaps with new ranks,
+        # which have no finished step.
         was_done, self._is_done = self._is_done, False
         if was_done:
-            # A failure must be noticed before the state is saved, also by a rank whose calls have
-            # succeeded, or that has hidden an error.
+            # All ranks must notice a failure before they save the state. A rank may not know of it,
+            # because its own calls have succeeded, or because the program has hidden the error.
             lifecycle.wait_for_frameworks()
             if not _is_elastic():  # otherwise, check_host_updates() waits for all ranks
                 calls.barrier()
@@ -437,7 +444,8 @@ class Step:
             except HostsUpdatedInterrupt:
                 self._state.save()
                 self._state._commits += 1
-                self._recovery.must_sync = True  # a rank may notice only that the others have left
+                # Another rank may get a GroupLostError instead. It then needs the saved state.
+                self._recovery.must_sync = True
                 raise
         self._state.save()
         self._state._commits += was_done
@@ -448,69 +456,69 @@ class Step:
                 "a step begins without ready(): write `while step.ready() and …:` around "
                 "`with step:`, because a `for` loop would not repeat a failed step"
             )
-        _acquire_charge()
+        _acquire_training_lock()
         self._may_begin = False
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> bool:
-        _charge.release()
+        _training_lock.release()
         if error is None:
             self._is_done = True
             return False
-        cause = self._our_error(error) if isinstance(error, Exception) else error
+        cause = self._find_cause(error) if isinstance(error, Exception) else error
         if self._recovery.can_continue_after(cause):
-            # After a change of members in the middle of a step, the step must be repeated, too.
+            # Restore the state also after a HostsUpdatedInterrupt, because the step is repeated.
             self._recovery.restore()
             self._has_failed = True
             return True
-        self._foreign_error = type(cause).__name__
+        self._fatal_error_name = type(cause).__name__
         if cause is error:
             return False
         raise cause from error
 
 
 class _Recovery:
-    """Gives all ranks the state, and brings a training back to its last save after a failure."""
+    """Gives all ranks the state. After a failure, returns the training to its last saved state."""
 
     def __init__(
-        self, state: State, place: str, reset: Callable[[], None], our_error: OurError
+        self, state: State, caller_name: str, reset: Callable[[], None], find_cause: CauseFinder
     ) -> None:
         if state._number == 0:
-            state._number = next(_numbers)
-        self._training = f"state {state._number} ({type(state).__name__}) in {place}"
-        self._state, self._reset, self._our_error = state, reset, our_error
-        self._must_form = self._must_adapt = False
+            state._number = next(_state_numbers)
+        self._training = f"state {state._number} ({type(state).__name__}) in {caller_name}"
+        self._state, self._reset, self._find_cause = state, reset, find_cause
+        self._must_form_job = self._must_adapt_state = False
         self.must_sync = True
-        self._began_with_rank_0: bool | None = None  # None until run() begins
+        self._began_as_rank_0: bool | None = None  # None until run() begins
         self._failures = self._commits_before_failure = 0
 
     def run(self, action: Callable[[], Result]) -> Result:
         """Give all ranks the state if needed, and return the result of `action`. After a failure,
-        form the job again, and do both again. Errors of `reset` are raised."""
-        if self._began_with_rank_0 is None:
-            self._state.save()  # the program may have changed it, for example loaded a checkpoint
-            self._began_with_rank_0 = not lifecycle.is_initialized() or lifecycle.rank() == 0
+        form the job again, and repeat both. Errors of `reset` are raised."""
+        if self._began_as_rank_0 is None:
+            self._state.save()  # the program may have changed it, such as by loading a checkpoint
+            self._began_as_rank_0 = not lifecycle.is_initialized() or lifecycle.rank() == 0
         while True:
-            if self._must_form:
-                self._form_again()
+            if self._must_form_job:
+                self._form_job_again()
             try:
                 self._prepare()
                 return action()
             except Exception as error:
                 self._raise_if_final(error)
 
-    def _form_again(self) -> None:
+    def _form_job_again(self) -> None:
         _exit_if_job_ends(0)
         try:
             self._reset()
         except FarandoleError:
-            _exit_if_job_ends(NEWS_SECONDS)
+            _exit_if_job_ends(END_NOTICE_SECONDS_MAX)
             raise
-        self._must_form, self._must_adapt = False, True
+        self._must_form_job, self._must_adapt_state = False, True
 
     def _raise_if_final(self, error: Exception) -> None:
-        cause = self._our_error(error)
+        cause = self._find_cause(error)
         if self.can_continue_after(cause):
             return
         if cause is error:
@@ -518,25 +526,25 @@ class _Recovery:
         raise cause from error
 
     def _prepare(self) -> None:
-        if self._must_adapt:
-            self._must_adapt = False
+        if self._must_adapt_state:
+            self._must_adapt_state = False
             self._state.on_reset()
         if self.must_sync:
-            self._check_what_is_synced()
+            self._check_before_sync()
             self._state.sync()
             lifecycle.set_has_state()
             self.must_sync = False
 
-    def _check_what_is_synced(self) -> None:
+    def _check_before_sync(self) -> None:
         if not lifecycle.is_initialized():
-            return  # a state class of the program itself may not need init()
-        is_first_state = self._began_with_rank_0 or lifecycle.has_state()
-        _check_rank_0(lifecycle.rank() > 0 or is_first_state)
+            return  # a program with its own State class may train without init()
+        is_first_state = self._began_as_rank_0 or lifecycle.has_state()
+        _check_rank_0_has_state(lifecycle.rank() > 0 or is_first_state)
         _check_same_on_all_ranks(self._training)
 
     def can_continue_after(self, error: BaseException) -> bool:
-        """Return whether the training can continue. Then the state is the right one, but the job
-        must be formed again."""
+        """Return whether the training can continue after this error. If it can, this method has
+        restored the state if necessary, and the job must be formed again."""
         if isinstance(error, CallError):
             return False  # repeating the call would repeat the program's mistake
         if isinstance(error, FarandoleError):  # the program may also raise one, as with Horovod
@@ -547,20 +555,20 @@ class _Recovery:
             self.must_sync = self.must_sync or not error.skip_sync or _is_elastic()
         else:
             return False
-        self._must_form = True
+        self._must_form_job = True
         return True
 
     def _show_if_repeated(self, error: FarandoleError) -> None:
-        """Show the 2nd, 4th, 8th ... failure since a commit or step, because it may come again and
-        again. The launcher shows why workers end, but not, for example, why a call has no
-        memory."""
+        """Print the 2nd, 4th, 8th ... failure since the last commit or step, because the same
+        failure may repeat endlessly. The launcher reports why workers end, but not other causes,
+        such as a call that gets no memory."""
         if self._commits_before_failure != self._state._commits:
             self._commits_before_failure, self._failures = self._state._commits, 0
         self._failures += 1
         if self._failures > 1 and self._failures.bit_count() == 1:
             print(
-                f"farandole: rank {lifecycle.last_place()[1]}: failure {self._failures} since the "
-                f"last commit or step: {type(error).__name__}: {error}",
+                f"farandole: rank {lifecycle.last_epoch_rank_and_size()[1]}: failure "
+                f"{self._failures} since the last commit or step: {type(error).__name__}: {error}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -570,15 +578,15 @@ class _Recovery:
         self.must_sync = True
 
 
-_numbers = itertools.count(1)  # numbers the states with which this process has trained
+_state_numbers = itertools.count(1)  # numbers the states with which this process has trained
 
-# Held while a training runs. Another training, inside it or in another thread, could form the job
-# again, and the first one would not notice.
-_charge = threading.Lock()
+# Held while a training runs. Another training, inside the first training or in another thread,
+# could form the job again, and the first training would not notice.
+_training_lock = threading.Lock()
 
 
-def _acquire_charge() -> None:
-    if not _charge.acquire(blocking=False):
+def _acquire_training_lock() -> None:
+    if not _training_lock.acquire(blocking=False):
         raise MisuseError(
             "another elastic training is running: a step, or a function of hvd.elastic.run, cannot "
             "contain another one, and only one thread can train"
@@ -586,20 +594,20 @@ def _acquire_charge() -> None:
 
 
 @contextlib.contextmanager
-def _in_charge() -> Iterator[None]:
-    _acquire_charge()
+def _training_lock_held() -> Iterator[None]:
+    _acquire_training_lock()
     try:
         yield
     finally:
-        _charge.release()
+        _training_lock.release()
 
 
-def _check_rank_0(is_right: bool) -> None:
-    """Raise CallError on all ranks if rank 0 began with another rank, and nobody has got the state.
-    The program may load a checkpoint only if its rank is 0, so what a lost rank 0 has loaded cannot
-    be replaced by the state of another rank."""
-    problem = "" if is_right else _RANK_0_WAS_LOST
-    if exchange_failures(problem, "elastic.rank_0", global_process_set):
+def _check_rank_0_has_state(has_valid_state: bool) -> None:
+    """Raise CallError on all ranks if the process that is rank 0 now began as another rank, and has
+    not received the state. A program may load a checkpoint on rank 0 only. So if that rank 0 is
+    lost before it has sent its state, no other rank can replace the state."""
+    problem = "" if has_valid_state else _RANK_0_WAS_LOST
+    if gather_error_texts(problem, "elastic.rank_0", global_process_set):
         raise CallError(_RANK_0_WAS_LOST)
 
 
@@ -610,8 +618,8 @@ _RANK_0_WAS_LOST = (
 
 
 def _check_same_on_all_ranks(training: str) -> None:
-    """Raise CallError on all ranks if they are about to sync different states. A new worker, for
-    example, begins with the first training of the program, even if the others are in the second."""
+    """Raise CallError on all ranks if they are about to sync different states. For example, a new
+    worker begins with the first training of the program, while the others run the second."""
     if texts := texts_if_different(training, "elastic.training", global_process_set):
         raise CallError(
             f"the ranks are in different trainings:\n{table(texts)}\n"
@@ -624,44 +632,48 @@ def _is_elastic() -> bool:
     return lifecycle.is_initialized() and lifecycle.engine().epoch > 0
 
 
-class _Announced(NamedTuple):
-    """What an elastic job does after a commit, the same on all ranks."""
+class _Announcements(NamedTuple):
+    """What an elastic job must do after a commit. All ranks have the same values."""
 
     change: bool = False  # the launcher wants to change the members
     end: bool = False  # the launcher is lost
 
 
-def _announced() -> _Announced:
+def _agree_on_announcements() -> _Announcements:
     if not _is_elastic():
-        return _Announced()
-    # The ranks learn both at different times. Rank 0 asks the launcher about changes for all.
+        return _Announcements()
+    # The ranks learn of both at different times, so an allreduce gives all ranks the same answer.
+    # Only rank 0 asks the launcher about changes.
     change = lifecycle.rank() == 0 and lifecycle.engine().is_change_announced()
-    mine = [change, lifecycle.announced_end() != ""]
-    return _Announced(*map(bool, allreduce_max(mine, "elastic.change", global_process_set)))
+    own_flags = [change, lifecycle.announced_end() != ""]
+    return _Announcements(
+        *map(bool, allreduce_max(own_flags, "elastic.change", global_process_set))
+    )
 
 
-# After the launcher has ended, calls to it may fail before this process learns of its end.
-NEWS_SECONDS = 1.0
+# How long to wait for the news that the launcher has ended. Before this news arrives, calls to the
+# launcher may already fail.
+END_NOTICE_SECONDS_MAX = 1.0
 
 
 def _exit_if_job_ends(limit: float) -> None:
-    """Exit if the job must end, but the group is lost, so that the ranks cannot agree on a step."""
-    if lifecycle.is_elastic() and (why := lifecycle.announced_end(limit)):
-        _exit(
+    """Exit if the job must end. The group is lost, so the ranks cannot agree on a last step."""
+    if lifecycle.is_elastic() and (reason := lifecycle.announced_end(limit)):
+        _exit_with_message(
             1,
-            f"{why}; other ranks are lost, too, so this rank ends without its end callbacks: "
+            f"{reason}; other ranks are lost, too, so this rank ends without its end callbacks: "
             "continue from what was saved before",
         )
 
 
-def _exit(code: int, why: str) -> NoReturn:
+def _exit_with_message(code: int, reason: str) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):  # the program may have closed its output
-        print(f"farandole: {why}; exit code {code}", file=sys.stderr, flush=True)
+        print(f"farandole: {reason}; exit code {code}", file=sys.stderr, flush=True)
     raise SystemExit(code)
 
 
 def reset_job() -> None:
     """Leave the job, and join it again with all other ranks that call reset_job(). In an elastic
-    job, these are the ranks that are left, and new workers that wait. The process sets that init()
-    got are registered again."""
+    job, these are the remaining ranks and the new workers that wait to join. The process sets that
+    were given to init() are registered again."""
     lifecycle.rejoin()

@@ -15,8 +15,8 @@ class ElasticSamples:
     remaining samples among the ranks of the new job.
 
     The samples of an epoch have an order that depends only on the seed and the epoch. The ranks
-    process them in this order, batch by batch. So one number for all ranks together,
-    `processed_num`, says which samples are processed.
+    process them in this order, batch by batch. So a single number, `processed_num`, says which
+    samples the ranks have processed together.
 
     All ranks get the same number of samples. If the division has a remainder, some samples are used
     twice.
@@ -66,8 +66,8 @@ class ElasticSamples:
 
     def __iter__(self) -> Iterator[int]:
         remaining = self.remaining_indices
-        places = range(self.rank, self.total_size, self.num_replicas)
-        return iter([remaining[place % len(remaining)] for place in places])
+        positions = range(self.rank, self.total_size, self.num_replicas)
+        return iter([remaining[position % len(remaining)] for position in positions])
 
     def __len__(self) -> int:
         return self.num_samples

@@ -59,24 +59,24 @@ class WorkerError(FarandoleError):
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 
-# Finds the name and the text of an error of a call inside the error of a framework. TensorFlow
-# appends the name of its operation.
-_FAILED_CALL = re.compile(
+# Finds the class and the text of a failed call's error inside the text of a framework's error.
+# TensorFlow appends the name of its operation to the text.
+_FAILED_CALL_PATTERN = re.compile(
     r"\b(CallError|GroupLostError|FarandoleError): (.*?)(?: \[Op:Farandole.*|\n\t \[\[.*)?\Z",
     re.DOTALL,
 )
 
 
-def of_failed_call(text: str) -> FarandoleError | None:
+def error_of_failed_call(text: str) -> FarandoleError | None:
     """Return the error of a call that failed inside a program of a framework. `text` is the text of
     the framework's error. Return None if that error has another cause."""
-    found = _FAILED_CALL.search(text)
+    found = _FAILED_CALL_PATTERN.search(text)
     if found is None:
         return None
-    kinds = {kind.__name__: kind for kind in (CallError, GroupLostError, FarandoleError)}
-    return kinds[found[1]](found[2])
+    classes = {cls.__name__: cls for cls in (CallError, GroupLostError, FarandoleError)}
+    return classes[found[1]](found[2])
 
 
 def text_for_other_ranks(error: Exception) -> str:
-    """Return the text by which the other ranks learn of an error of this rank."""
+    """Return the text that tells the other ranks about an error of this rank."""
     return str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"

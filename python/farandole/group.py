@@ -14,26 +14,26 @@ Value = TypeVar("Value")
 
 
 class Period(NamedTuple):
-    """The time during which the members of a group use one agreement on the layout of their
-    optimizers. In the next period they agree again, because some members may not have taken part
-    in the last agreement: a member that is new after the job was formed again, or a member that
-    called join() before the others."""
+    """The time during which the members of a group use the same agreement on the buckets of their
+    optimizers. In the next period, the members agree again, because some of them may not have taken
+    part in the last agreement: members that are new after the job was formed again, and members
+    that called join() before the others."""
 
     registration: object  # a new object each time that the group is registered
     joins: int  # how often all members have joined since the registration
 
 
 class Group:
-    """Some ranks of the job. Pass it to `init(process_sets=[...])` or `add_process_set()` on
-    every rank, then use it in calls.
+    """A set of ranks of the job. Pass the group to `init(process_sets=[...])` or
+    `add_process_set()` on every rank, then use it in calls.
 
     While the group is not registered, `process_set_id`, size(), rank(), included() and, for the
     world, `ranks` are None. `mpi_comm` exists as in Horovod, but is always None, because there is
     no MPI.
 
-    In an elastic job, the groups that init() got are registered again whenever the job is formed
-    again. While the job has too few ranks for a group, calls in it raise a CallError, which names
-    the missing ranks. Groups of add_process_set() are not registered again.
+    In an elastic job, groups that were given to init() are registered again whenever the job is
+    formed again. While the job has too few ranks for a group, calls in this group raise a CallError
+    that names the missing ranks. Groups of add_process_set() are not registered again.
     """
 
     mpi_comm: None = None
@@ -53,7 +53,7 @@ class Group:
             )
         self.process_set_id: int | None = None
         self._world_rank = -1
-        self.was_added = False  # by add_process_set(), and not removed since
+        self.was_added = False  # True from add_process_set() until remove_process_set()
 
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Set the number and ranks. Called by init() and add_process_set()."""
@@ -70,12 +70,12 @@ class Group:
         self.period = period
         self._optimizer_numbers = itertools.count()
 
-    def register_as(self, other: Group) -> None:
-        """Make this object stand for the same group as `other`. Called by init()."""
-        self.__dict__.update(other.__dict__)
+    def register_as(self, registered_group: Group) -> None:
+        """Make this object stand for the same group as `registered_group`. Called by init()."""
+        self.__dict__.update(registered_group.__dict__)
 
     def __deepcopy__(self, memo: object) -> Group:
-        """Return the same object, because the copy of a model works in the same group."""
+        """Return the same object, because the copy of a model uses the same group."""
         return self
 
     def __reduce__(self) -> Any:
@@ -102,8 +102,8 @@ class Group:
             )
         return self.process_set_id
 
-    # The types of `ranks` and of the methods below leave out None, because only a group that is not
-    # registered has None, and calls reject such a group.
+    # The types of `ranks` and of the methods below omit None, because only a group that is not
+    # registered returns None, and calls reject such a group.
 
     def included(self) -> bool:
         """Return whether this process is a member. None while the group is not registered."""
@@ -172,20 +172,21 @@ class _World(Group):
         self._world_rank = -1
 
     def __reduce__(self) -> Any:
-        return "global_process_set"  # unpickling gives the world of the process that does it
+        return "global_process_set"  # unpickling returns the world of the receiving process
 
     def unregister(self) -> None:
         self.process_set_id, self.ranks = None, cast(list[int], None)
 
 
 def group_for_ranks(group_type: type[Group], ranks: list[int]) -> Group:
-    """Return this process's group of these ranks, or a new one. Pickles contain this name."""
+    """Return this process's group of these ranks, or a new one. Pickles of groups contain the name
+    of this function."""
     from farandole import lifecycle  # noqa: PLC0415, it imports this module
 
     return lifecycle.known_group(ranks) or group_type(ranks)
 
 
-def checked(process_set: Group) -> Group:
+def checked_group(process_set: Group) -> Group:
     if not isinstance(process_set, Group):
         raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
     return process_set

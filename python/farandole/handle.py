@@ -38,21 +38,21 @@ class PreparedCall(Generic[Result]):
 # collector.
 _outcome_lock = threading.RLock()
 
-# Calls that were not done when the program dropped their handles, with the memory they borrow.
-_orphans: dict[tuple[core.Engine, int], object] = {}
+# Calls that were not done when the program dropped their handles, with the memory that they borrow.
+_dropped_calls: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
 _new_number = int.__new__
 
-# The handles whose number the program has taken by int(handle). They are kept until the program
-# waits for the call, because it may drop the handle and keep only the number, as with Horovod.
-_by_number: dict[int, Handle[Any] | BatchHandle[Any]] = {}
+# Handles that the program has converted to a number by int(handle). They are kept until the program
+# waits for the call, because a program may keep only the number, as with Horovod.
+_handles_by_number: dict[int, Handle[Any] | BatchHandle[Any]] = {}
 
 
-class _Number(int):
+class _NumberedHandle(int):
     def __int__(self) -> int:
         if self._has_outcome():
-            _by_number[self] = self  # type: ignore[assignment]
+            _handles_by_number[self] = self  # type: ignore[assignment]
         return super().__int__()
 
     def _has_outcome(self) -> bool:
@@ -70,30 +70,30 @@ def handle_of(number: object) -> Handle[Any] | BatchHandle[Any] | None:
     handle, return it."""
     if isinstance(number, (Handle, BatchHandle)):
         return number
-    return _by_number.get(number) if isinstance(number, int) else None
+    return _handles_by_number.get(number) if isinstance(number, int) else None
 
 
-class Handle(_Number, Generic[Result]):
+class Handle(_NumberedHandle, Generic[Result]):
     """The handle of one call; it is made before the call is submitted. The memory that the engine
     borrows stays alive until the engine is done with it, even if the program drops the handle or an
     exception ends a wait.
 
     A handle is a number, as in Horovod, counted from 1 in this process. If the program drops the
-    handle, the result is lost, unless the program has taken the number by int(handle). Then the
-    handle is kept until the program takes the result.
+    handle, the result is lost. But if the program has taken the number by int(handle), the handle
+    is kept until the program takes the result.
 
     The name of a call is in use until wait() or take() has returned, or has raised the call's
     error. The name stays in use after an interrupted wait, after poll(), and after the program has
     dropped the handle. Automatic names depend only on the program's own calls, and on whether it
     has waited for all earlier results. They are the same on all ranks if all ranks have waited for
     the same number of results before each call. Threads that run at the same time must give names
-    to their calls. A program must also give names if it continues after only some ranks were
-    interrupted.
+    to their calls. If only some ranks were interrupted and the program continues, it must also give
+    names.
     """
 
-    # These are attributes of the class until they are set: setting them on each object costs time.
-    _prepared: PreparedCall[Result] | None = None  # None when the outcome is here
-    # _unreleased is not None while the outcome is here and the name is still in use.
+    # Defaults are attributes of the class, because setting them on each object costs time.
+    _prepared: PreparedCall[Result] | None = None  # None after the outcome was taken
+    # Not None after the outcome was taken, while the name is still in use.
     _unreleased: tuple[core.Engine, int] | None = None
     _result: Result | None = None
     _error: Exception | None = None
@@ -101,16 +101,16 @@ class Handle(_Number, Generic[Result]):
     @staticmethod
     def of(engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         """Return the handle of a call. A constructor would take twice the time."""
-        if _orphans:
-            release_orphans()
+        if _dropped_calls:
+            release_dropped()
         prepared.engine = engine
         handle = _new_number(Handle, next(_numbers))
         handle._prepared = prepared
         return handle
 
     def _has_outcome(self) -> bool:
-        pending = self._prepared is not None
-        return pending or self._result is not None or self._error is not None
+        is_pending = self._prepared is not None
+        return is_pending or self._result is not None or self._error is not None
 
     def poll(self) -> bool:
         """Return whether the call is done. Then its result is in place, and wait() returns at once,
@@ -120,18 +120,20 @@ class Handle(_Number, Generic[Result]):
             return True
         done = prepared.engine.poll(prepared.call.handle)
         if done:
-            self._finish()
+            self._take_outcome()
         return done
 
     def wait(self) -> Result:
         """Wait for the call and return its result, or raise its error. A later wait() returns or
         raises the same again."""
         if self._prepared is not None:
-            self._complete()
+            self._wait_for_outcome()
         if self._unreleased is not None:
             self._release()
-        if _by_number:  # the caller already has the object
-            _by_number.pop(self, None)
+        if (
+            _handles_by_number
+        ):  # the caller has the handle itself, so the number is no longer needed
+            _handles_by_number.pop(self, None)
         error = self._error  # read once, because another thread may clear it
         if error is not None:
             raise _without_traceback(error)
@@ -147,8 +149,8 @@ class Handle(_Number, Generic[Result]):
                 prepared = None  # otherwise the traceback of wait() below would keep the call alive
             else:
                 self._prepared = None
-                if _by_number:
-                    _by_number.pop(self, None)
+                if _handles_by_number:
+                    _handles_by_number.pop(self, None)
                 return prepared.in_place  # type: ignore[return-value]
         try:
             result = self.wait()
@@ -158,14 +160,14 @@ class Handle(_Number, Generic[Result]):
         self._result = None
         return result
 
-    def _complete(self) -> None:
-        """Wait until the outcome is here. The name stays in use."""
+    def _wait_for_outcome(self) -> None:
+        """Wait for the outcome and take it. The name stays in use."""
         prepared = self._prepared
         if prepared is not None:
             prepared.engine.wait(prepared.call.handle)
-            self._finish()
+            self._take_outcome()
 
-    def _finish(self) -> None:
+    def _take_outcome(self) -> None:
         """Take the outcome of a call that is done. An interruption leaves everything unchanged."""
         with _outcome_lock:
             prepared = self._prepared
@@ -178,7 +180,7 @@ class Handle(_Number, Generic[Result]):
                 self._error = _without_traceback(error)
             self._unreleased = engine, number
             self._prepared = None  # set last, because from then on other threads use the result
-            # An error's traceback may keep this frame, which must not keep the call and its memory.
+            # A traceback may keep this frame alive. The frame must not keep the call alive.
             prepared = None
 
     def _release(self) -> None:
@@ -206,17 +208,18 @@ def abandon(engine: core.Engine, number: int, borrowed: object) -> None:
         return
     engine.drop(number)
     if borrowed is not None:
-        _orphans[engine, number] = borrowed
-        release_orphans()
+        _dropped_calls[engine, number] = borrowed
+        release_dropped()
 
 
 def _without_traceback(error: Exception) -> Exception:
-    """Return a copy of our own error without its traceback, which would keep frames alive, and with
-    them handles and tensors. Errors of other libraries keep their traceback, for people to read."""
+    """Return a copy of a FarandoleError without its traceback, because a traceback keeps frames
+    alive, with their handles and tensors. Errors of other libraries keep their tracebacks, because
+    users need them to find the cause."""
     return copy.copy(error) if isinstance(error, FarandoleError) else error
 
 
-class BatchHandle(_Number, Generic[Result]):
+class BatchHandle(_NumberedHandle, Generic[Result]):
     """The handle of a batch of calls. Its result is the list of their results. Like Handle, it is a
     number."""
 
@@ -238,7 +241,7 @@ class BatchHandle(_Number, Generic[Result]):
         """Wait for all calls. Return their results, or raise the error of the first failed call."""
         for handle in self._handles:
             try:
-                handle._complete()
+                handle._wait_for_outcome()
             except FarandoleError:  # handle.wait() below raises it again
                 continue
         for handle in self._handles:  # not reached if the wait was interrupted
@@ -256,15 +259,15 @@ class BatchHandle(_Number, Generic[Result]):
         return results
 
     def _forget(self) -> None:
-        _by_number.pop(self, None)
+        _handles_by_number.pop(self, None)
         for handle in self._handles:
             if handle.poll():
                 with contextlib.suppress(Exception):
                     handle.take()
 
 
-def release_orphans() -> None:
+def release_dropped() -> None:
     """Release the memory of dropped calls that are done."""
-    for engine, number in list(_orphans):
+    for engine, number in list(_dropped_calls):
         if not engine.forked and engine.poll(number):
-            _orphans.pop((engine, number), None)
+            _dropped_calls.pop((engine, number), None)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from farandole.errors import FarandoleError
 
-# Python ignores them. A program that it executes would ignore them, too.
+# Python ignores these signals, and a program that replaces Python would ignore them, too.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 

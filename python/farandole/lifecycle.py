@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from farandole import core
 from farandole.errors import CallError, GroupLostError, MisuseError
-from farandole.group import Group, checked, global_process_set
+from farandole.group import Group, checked_group, global_process_set
 
 
 class _Process:
@@ -24,16 +24,16 @@ class _Process:
     groups: tuple[Group, ...] = ()
     # Groups that torch.distributed uses until the job ends: see lasting_group_of().
     lasting_groups: tuple[Group, ...] = ()
-    # For each group that the last init() got, the objects that stand for it. They outlive the job,
-    # so that they can be registered again when the job is formed again.
+    # For each group that was given to the last init(), the objects that stand for this group. They
+    # are kept after the job, so that they can be registered again when the job is formed again.
     given_groups: tuple[tuple[Group, ...], ...] = ()
     joining = False  # True while init() runs
-    place = (0, -1, 0)  # see last_place()
+    last_epoch_rank_and_size = (0, -1, 0)  # see last_epoch_rank_and_size()
     # The number of jobs that this process has joined. It makes the rendezvous id of each job
     # different, because other launchers (mpirun, torchrun) provide the same variables for all jobs
     # of a process.
     rendezvous_count = 0
-    # The engines that join_some_ranks() has made, in addition to the engine of the whole job.
+    # The engines of start_engine_of_some_ranks(), in addition to the engine of the whole job.
     engines_of_some_ranks: tuple[core.Engine, ...] = ()
     # Engines whose shutdown() is running. If the process forks meanwhile, the child also abandons
     # them.
@@ -41,7 +41,7 @@ class _Process:
     forked = False  # whether this is a forked child of a member
     is_child = False  # whether this is a forked child of any process
     has_state = False  # see set_has_state()
-    # Wait for calls that a framework makes in its own threads. See wait_for_frameworks().
+    # Functions that wait for calls in a framework's own threads. See wait_for_frameworks().
     framework_waits: tuple[Callable[[], object], ...] = ()
     preparations: tuple[Callable[[], object], ...] = ()  # see add_preparation()
 
@@ -50,8 +50,8 @@ _process = _Process()
 
 
 def set_has_state() -> None:
-    """Say that this process has the state of the training: from now on, the launcher of an elastic
-    job gives rank 0 only to such a process."""
+    """Record that this process has the state of the training. From now on, the launcher of an
+    elastic job gives rank 0 only to a process that has the state."""
     _process.has_state = True
     _process.context.set_has_state()
 
@@ -62,9 +62,9 @@ def has_state() -> bool:
 
 
 def check_has_state(function: str) -> None:
-    """In an elastic job, raise MisuseError if this process has not got the state of the training.
-    A worker that joins later would wait in this function, on which all ranks must agree, while the
-    others wait for the worker to sync the state."""
+    """In an elastic job, raise MisuseError if this process has not received the state of the
+    training. All ranks must call `function` together. A worker that joins later would wait in it,
+    while the other ranks wait for this worker to sync the state."""
     if is_elastic() and not _process.has_state:
         raise MisuseError(
             f"{function} was called before this process got the state of the training: in an "
@@ -74,14 +74,14 @@ def check_has_state(function: str) -> None:
 
 
 def announced_end(limit: float = 0) -> str:
-    """Return why an elastic job must end with the next commit, or an empty text. Wait up to `limit`
-    seconds for such an announcement."""
+    """Return why an elastic job must end with the next commit, or "" if it need not end. Wait up to
+    `limit` seconds for such an announcement."""
     return _process.context.announced_end(limit)
 
 
 def add_preparation(prepare: Callable[[], object]) -> None:
-    """In an elastic job, call this function before the process joins for the first time, so that
-    the other ranks do not wait for what it does."""
+    """Register a function to call before this process joins an elastic job for the first time, so
+    that the other ranks do not wait for its work."""
     _process.preparations += (prepare,)
 
 
@@ -91,8 +91,9 @@ def add_framework_wait(wait: Callable[[], object]) -> None:
 
 
 def wait_for_frameworks() -> None:
-    """Wait until all calls are done that programs of a framework make in its own threads. Whatever
-    this process does next, such as leaving the job, comes after these calls on all ranks."""
+    """Wait until the calls are done that compiled programs of frameworks make in the frameworks'
+    own threads. So on all ranks, these calls come before the next action of this process, such as
+    leaving the job."""
     if not _process.forked:
         for wait in _process.framework_waits:
             wait()
@@ -104,8 +105,8 @@ def init(
     """Join the job and wait for the other ranks.
 
     Without a launcher, the job is this process alone. A second call does nothing. But if this rank
-    has noticed that the job is lost (by a GroupLostError, for example), the call leaves the lost
-    job and joins again.
+    has noticed that the job is lost (by a GroupLostError, for example), a second call leaves the
+    lost job and joins again.
 
     Args:
         comm: None, a list of all ranks, an empty list, or mpi4py's COMM_WORLD. All of these mean
@@ -113,13 +114,14 @@ def init(
             cannot be formed.
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
             "dynamic", which Horovod needs for add_process_set(), means the same as None. In an
-            elastic job, None means the groups that the last init() of this process got. There, a
-            group may have ranks that the job lacks; it can be used when the job has them.
+            elastic job, None means the groups that were given to the last init() of this process.
+            A group of an elastic job may contain ranks that the job does not have yet. It can be
+            used when the job has them.
 
     Raises:
         CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
             ValueError.
-        GroupLostError: A rank did not come in time, or has ended. In an elastic job, init() waits
+        GroupLostError: A rank did not join in time, or has ended. In an elastic job, init() waits
             without a limit until the launcher forms the group, and waits again if a rank is lost
             meanwhile.
 
@@ -134,7 +136,7 @@ def init(
     if _process.engine is not None and _process.engine.is_over:
         shutdown()
     if _process.engine is not None:
-        _check_is_world(comm, _process.engine.size)
+        _check_comm_is_world(comm, _process.engine.size)
         _register_again(groups)
     elif are_given or not is_elastic():
         _join(tuple((group,) for group in groups), comm=comm)
@@ -143,8 +145,8 @@ def init(
 
 
 def rejoin() -> None:
-    """Leave the job, and join it again with all other ranks that do the same. The process sets that
-    init() got are registered again."""
+    """Leave the job, and join it again with all other ranks that call rejoin() or init(). The
+    process sets that were given to init() are registered again."""
     shutdown()
     _check_not_forked()
     _join(_process.given_groups)
@@ -157,11 +159,14 @@ def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int, on_one_hos
     _join((), rendezvous_id, (rank, size), on_one_host=on_one_host)
 
 
-def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool) -> core.Engine:
-    """Return an engine of some ranks, which is independent of the engine of all ranks. Exactly
-    these ranks must call it, with the same `rendezvous_id`, which no other call may use. If they
-    are not `on_one_host`, they find each other in the Store of the whole job. The launcher of
-    `farandole run` does not see the calls of this engine. leave_some_ranks() ends the engine."""
+def start_engine_of_some_ranks(
+    rendezvous_id: str, rank: int, size: int, on_one_host: bool
+) -> core.Engine:
+    """Make and return an engine that connects only some ranks of the job. It is independent of the
+    engine of the whole job. Exactly these ranks must call this function, with the same
+    `rendezvous_id`, which no other call may use. If they are not `on_one_host`, they find each
+    other in the Store of the whole job. The launcher of `farandole run` does not see the calls of
+    this engine. end_engine_of_some_ranks() ends the engine."""
     _check_not_forked()
     _process.joining = True
     try:
@@ -170,7 +175,7 @@ def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool)
             groups=[],
             rendezvous_id=rendezvous_id,
             topology=(rank, size),
-            some_ranks_only=True,
+            is_subset_of_job=True,
             on_one_host=on_one_host,
         )
     finally:
@@ -179,12 +184,12 @@ def join_some_ranks(rendezvous_id: str, rank: int, size: int, on_one_host: bool)
     return engine
 
 
-def leave_some_ranks(
+def end_engine_of_some_ranks(
     engine: core.Engine,
     reason: str = "it called shutdown()",
     cause: core.LeaveCause = core.LeaveCause.ORDERLY,
 ) -> None:
-    """End an engine of join_some_ranks(). A second call does nothing."""
+    """End an engine that start_engine_of_some_ranks() has made. A second call does nothing."""
     if engine not in _process.engines_of_some_ranks or _process.forked:
         return
     _process.leaving += (engine,)
@@ -202,7 +207,7 @@ def _check_not_forked() -> None:
 
 
 def is_elastic() -> bool:
-    """Return whether the size of the job may change, because its launcher forms its group."""
+    """Return whether the job is elastic: the launcher forms the group, and its size may change."""
     return int(os.environ.get("FARANDOLE_ELASTIC_WORKER") or -1) >= 0
 
 
@@ -223,14 +228,14 @@ def _join(
             groups=[group.ranks or [] for group, *_ in groups],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
-            some_ranks_only=False,
+            is_subset_of_job=False,
             on_one_host=on_one_host,
         )
     finally:
         _process.joining = False
         _process.rendezvous_count += 1
     try:
-        _check_is_world(comm, engine.size)
+        _check_comm_is_world(comm, engine.size)
     except CallError as error:
         engine.shutdown(str(error), core.LeaveCause.ORDERLY, "")
         raise
@@ -239,11 +244,11 @@ def _join(
         for other in others:
             other.register_as(group)
     _process.engine, _process.given_groups = engine, groups
-    _process.place = (engine.epoch, engine.rank, engine.size)
+    _process.last_epoch_rank_and_size = (engine.epoch, engine.rank, engine.size)
     _process.groups = (global_process_set, *itertools.chain(*groups))
 
 
-def _check_is_world(comm: Any, size: int) -> None:
+def _check_comm_is_world(comm: Any, size: int) -> None:
     """Check that `comm` is a list of all ranks, an empty list, or an MPI communicator of `size`
     processes."""
     if comm is None:
@@ -269,9 +274,9 @@ def _checked_groups(groups: Any) -> Sequence[Group]:
 
 def known_group(ranks: list[int]) -> Group | None:
     """Return this process's group of these ranks, preferably a registered one, or None. A group
-    that init() got counts also while the job has too few ranks for it."""
-    given = itertools.chain.from_iterable(_process.given_groups if is_initialized() else ())
-    known = [group for group in (*_process.groups[1:], *given) if group.ranks == ranks]
+    that was given to init() is found even while the job has too few ranks for it."""
+    init_groups = itertools.chain.from_iterable(_process.given_groups if is_initialized() else ())
+    known = [group for group in (*_process.groups[1:], *init_groups) if group.ranks == ranks]
     registered = [group for group in known if group.process_set_id is not None]
     return next(iter(registered + known), None)
 
@@ -279,17 +284,17 @@ def known_group(ranks: list[int]) -> Group | None:
 def _register_again(groups: Sequence[Group]) -> None:
     known = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
     for group in groups:
-        same = known.get(tuple(group.ranks or ()))
-        if same is None:
+        registered_group = known.get(tuple(group.ranks or ()))
+        if registered_group is None:
             raise CallError(
                 f"init() was called again with {group!r}, which is not registered: use "
                 "add_process_set(), or call shutdown() in between"
             )
         if group.process_set_id is None:
-            group.register_as(same)
+            group.register_as(registered_group)
             _process.groups += (group,)
             _process.given_groups = tuple(
-                (*objects, group) if same in objects else objects
+                (*objects, group) if registered_group in objects else objects
                 for objects in _process.given_groups
             )
 
@@ -297,16 +302,17 @@ def _register_again(groups: Sequence[Group]) -> None:
 def add_process_set(process_set: Group | Sequence[int]) -> Group:
     """Add a group to the running job, and return its ProcessSet.
 
-    All ranks of the world must call it with the same ranks, and in the same order as other such
-    calls. The call waits for the other ranks. The group ends when the job is formed again, as in an
-    elastic job; groups that init() got do not.
+    All ranks of the world must call it with the same ranks, and must add and remove groups in the
+    same order. The call waits for the other ranks. If the job is formed again, such as an elastic
+    job after a failure, the group ends. Only groups that were given to init() are then registered
+    again.
 
     Args:
         process_set: A ProcessSet, or a list of world ranks.
 
     Raises:
         CallError: The ranks are wrong, or the group exists already. CallError is also a ValueError.
-        MisuseError: This process has not yet got the state of an elastic training.
+        MisuseError: This process has not yet received the state of an elastic training.
 
     Example::
 
@@ -320,8 +326,8 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     group = process_set if isinstance(process_set, Group) else Group(process_set)
     ranks = group.ranks or []
     _check_same_request(f"adds {ranks}")
-    lasting = _group_among(_process.lasting_groups, ranks)
-    if lasting is None or _group_among(_process.groups, ranks) is not None:
+    lasting = _find_group(_process.lasting_groups, ranks)
+    if lasting is None or _find_group(_process.groups, ranks) is not None:
         number = current.add_group(ranks)
     else:
         number = lasting.number()
@@ -335,12 +341,12 @@ def lasting_group_of(ranks: Sequence[int]) -> Group:
     """Return a group of these ranks for torch.distributed, which uses it until the job ends. All
     ranks of the world must call it, as with add_process_set(). The ranks must be ascending.
 
-    The program may register a ProcessSet of the same ranks, before or after this call. It is then
-    the same group of the engine, and remove_process_set() only unregisters the ProcessSet.
+    The program may register a ProcessSet of the same ranks, before or after this call. Both then
+    use the same group of the engine, and remove_process_set() only unregisters the ProcessSet.
     """
-    lasting = _group_among(_process.lasting_groups, ranks)
+    lasting = _find_group(_process.lasting_groups, ranks)
     if lasting is None:
-        current, known = engine(), _group_among(_process.groups, ranks)
+        current, known = engine(), _find_group(_process.groups, ranks)
         lasting = Group(ranks)
         number = current.add_group(lasting.ranks) if known is None else known.number()
         lasting.register(number, current.ranks_of(number), current.rank)
@@ -350,19 +356,19 @@ def lasting_group_of(ranks: Sequence[int]) -> Group:
 
 def group_of(ranks: Sequence[int]) -> Group | None:
     """Return the registered group of these ranks, or None. The ranks must be ascending."""
-    return _group_among((*_process.groups, *_process.lasting_groups), ranks)
+    return _find_group((*_process.groups, *_process.lasting_groups), ranks)
 
 
-def _group_among(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
-    wanted = list(ranks)
-    return next((group for group in groups if group.ranks == wanted), None)
+def _find_group(groups: Sequence[Group], ranks: Sequence[int]) -> Group | None:
+    rank_list = list(ranks)
+    return next((group for group in groups if group.ranks == rank_list), None)
 
 
 def _check_same_request(request: str) -> None:
-    """Wait until all ranks have come, and raise CallError on all ranks if their requests differ.
-    The engine does the same when it adds or removes a group. But it does not learn of a request for
-    a group that torch.distributed has, too."""
-    if not _process.lasting_groups:  # on all ranks alike
+    """Wait until all ranks have called this, and raise CallError on all ranks if their requests
+    differ. The engine makes the same check when it adds or removes a group. But it does not learn
+    of requests for a group that torch.distributed also uses."""
+    if not _process.lasting_groups:  # the same on all ranks
         return
     from farandole.comparison import table, texts_if_different  # noqa: PLC0415, a cycle
 
@@ -378,7 +384,7 @@ def group_numbered(number: int) -> Group:
     for group in _process.groups:
         if group.process_set_id == number:
             return group
-    engine()  # outside a job, it raises an error that says so
+    engine()  # raises a CallError if this process is not in a job
     raise CallError(f"there is no process set with the number {number}")
 
 
@@ -388,15 +394,16 @@ def remove_process_set(process_set: Group) -> bool:
     All ranks of the world must call it, as with add_process_set().
 
     Args:
-        process_set: The ProcessSet. It can be registered again later. If init() got it, it is
-            registered again when the job is formed again. If torch.distributed.new_group() has made
-            a group of the same ranks, that group still works.
+        process_set: The ProcessSet. It can be registered again later. A ProcessSet that was given
+            to init() is registered again when the job is formed again. If
+            torch.distributed.new_group() has made a group of the same ranks, that group still
+            works.
 
     Returns:
         False if it is the world or is not registered, otherwise True.
     """
     current = engine()
-    number = checked(process_set).process_set_id
+    number = checked_group(process_set).process_set_id
     if process_set is global_process_set or number is None:
         return False
     wait_for_frameworks()
@@ -412,10 +419,10 @@ def remove_process_set(process_set: Group) -> bool:
 
 
 def shutdown() -> None:
-    """Leave the job. Calls of other ranks that need this one fail. init() may be called again."""
+    """Leave the job. Calls of other ranks that need this rank fail. init() may be called again."""
     try:
         wait_for_frameworks()
-    finally:  # a program of a framework may have failed
+    finally:  # also if a program of a framework has failed
         _leave("it called shutdown()")
 
 
@@ -455,11 +462,11 @@ def is_initialized() -> bool:
     return _process.engine is not None
 
 
-def last_place() -> tuple[int, int, int]:
-    """Return how often the group of the elastic job had been formed (0 in other jobs) when this
-    process joined last, and the rank and the size. They are -1 and 0 if the process has never
-    joined a job."""
-    return _process.place
+def last_epoch_rank_and_size() -> tuple[int, int, int]:
+    """Return the epoch, the rank and the size that this process had when it last joined a job. The
+    epoch is 0 in a job that is not elastic. If the process has never joined a job, return
+    (0, -1, 0)."""
+    return _process.last_epoch_rank_and_size
 
 
 def rank() -> int:
@@ -512,21 +519,21 @@ def _leave_all() -> bool:
     if error is None:
         try:
             wait_for_frameworks()
-        except BaseException as failure:  # of a program of a framework that nothing has waited for
+        except BaseException as failure:  # a framework's program failed, and no one waited for it
             error = failure
             traceback.print_exception(error)
     reason = "its program ended"
     if error is not None:
-        reason = described(error, _summary) or "raised an exception that cannot be described"
+        reason = describe_safely(error, _summary) or "raised an exception that cannot be described"
     for engine in _process.engines_of_some_ranks:
-        leave_some_ranks(engine, reason)
+        end_engine_of_some_ranks(engine, reason)
     if error is None:
         _leave(reason)
         return True
     cause = (
         core.LeaveCause.GROUP_LOST if _was_caused_by_lost_rank(error) else core.LeaveCause.EXCEPTION
     )
-    details = described(error, lambda error: "".join(traceback.format_exception(error)))
+    details = describe_safely(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
         core.report_end(reason, cause, details)  # the process is not in a job now
     _leave(reason, cause, details)
@@ -536,12 +543,12 @@ def _leave_all() -> bool:
 def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
     """Return whether the error is a GroupLostError, or was raised `from` a GroupLostError.
 
-    The programs of TensorFlow and of JAX raise errors of their own classes for our errors. The
-    texts of these contain the names of our classes.
+    The programs of TensorFlow and of JAX raise errors of their own classes instead of our errors.
+    The texts of these errors contain the names of our classes.
     """
     seen: set[int] = set()  # a program may make a cycle of causes
     while error is not None and id(error) not in seen:
-        if isinstance(error, GroupLostError) or f"{GroupLostError.__name__}: " in described(
+        if isinstance(error, GroupLostError) or f"{GroupLostError.__name__}: " in describe_safely(
             error, str
         ):
             return True
@@ -553,11 +560,11 @@ def _was_caused_by_lost_rank(error: BaseException | None) -> bool:
 def _summary(error: BaseException) -> str:
     """Describe the exception that ends this process in one line, for the other ranks."""
     text = f"raised {type(error).__name__}"
-    lines = described(error, str).splitlines()
+    lines = describe_safely(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text
 
 
-def described(error: BaseException, describe: Callable[[BaseException], str]) -> str:
+def describe_safely(error: BaseException, describe: Callable[[BaseException], str]) -> str:
     """Describe an exception for the other ranks; return "" if its own methods fail."""
     try:
         return describe(error).encode(errors="backslashreplace").decode()

@@ -60,11 +60,11 @@ def broadcast_object(
     """
     is_root = lifecycle.rank() == arguments.rank_number(root_rank)
     data = _pack(obj) if is_root else b""
-    base = arguments.call_name(name)
+    base_name = arguments.call_name(name)
     length = bytearray(len(data).to_bytes(8, "little"))
-    _broadcast(length, root_rank, base and f"{base}.length", process_set)
+    _broadcast(length, root_rank, base_name and f"{base_name}.length", process_set)
     memory = bytearray(data) if is_root else bytearray(int.from_bytes(length, "little"))
-    _broadcast(memory, root_rank, base and f"{base}.object", process_set)
+    _broadcast(memory, root_rank, base_name and f"{base_name}.object", process_set)
     return obj if is_root and data[:1] == _OBJECT else _unpack(memory, f"rank {root_rank}")
 
 
@@ -92,7 +92,7 @@ def allgather_object(
         array, lengths = engine.peek_received(number, view)
         return memoryview(array), lengths  # type: ignore[arg-type]
 
-    received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
+    received, lengths = calls.start(PreparedCall(call, data, finish), blocking=True).wait()
     objects, begin = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
         if length == 0:  # the rank has joined: a pickled object has at least one byte
@@ -112,8 +112,8 @@ def _pack(obj: Any) -> bytes:
 
 
 def _unpack(data: bytearray | memoryview, sender: str) -> Any:
-    kind, content = bytes(data[:1]), data[1:]
-    if kind == _OBJECT:
+    message_type, content = bytes(data[:1]), data[1:]
+    if message_type == _OBJECT:
         return cloudpickle.loads(content)
     raise CallError(
         f"the object of {sender} cannot be sent, because it cannot be pickled: "

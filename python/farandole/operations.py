@@ -16,7 +16,7 @@ from farandole.arrays import Array, Arrays, GradientArrays, Shape
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle, PreparedCall
-from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked
+from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked_op
 
 Result = TypeVar("Result")
 # Makes the result of a call from the received array. If the shape of the array depends on the other
@@ -47,7 +47,7 @@ class Operation:
         Python."""
         return {"group": arguments.group_number(self.group)}
 
-    def check_linear(self) -> None:
+    def check_differentiable(self) -> None:
         """Raise CallError if the operation is a reduction that has no derivative."""
 
     def make_call(self, name: str, view: core.BufferView) -> core.Call:
@@ -82,14 +82,14 @@ class Operation:
         target = self.target(arrays, source)
         view = arrays.view_of(array, source, target)
 
-        def take(engine: core.Engine, number: int) -> Result:
+        def take_result(engine: core.Engine, number: int) -> Result:
             if target is None:
                 memory, received_rows = engine.peek_received(number, view)
-                return finish(arrays.on_device_of(array, arrays.received(memory)), received_rows)
+                return finish(arrays.on_device_of(array, arrays.from_engine(memory)), received_rows)
             engine.check_outcome(number)
             return finish(arrays.on_device_of(array, target), ())
 
-        return PreparedCall(self.make_call(name, view), (source, target), take)
+        return PreparedCall(self.make_call(name, view), (source, target), take_result)
 
 
 class _Reduction(Operation):
@@ -99,7 +99,7 @@ class _Reduction(Operation):
         self, group: Group, op: ReduceOp, prescale: float = 1.0, postscale: float = 1.0
     ) -> None:
         self.group = group
-        self.op = op if type(op) is ReduceOp else checked(op)
+        self.op = op if type(op) is ReduceOp else checked_op(op)
         # Most factors are floats. For a float, this test saves the call of scale_factor().
         self.prescale = prescale if type(prescale) is float else scale_factor(prescale)
         self.postscale = postscale if type(postscale) is float else scale_factor(postscale)
@@ -108,7 +108,7 @@ class _Reduction(Operation):
         scales = {"prescale": self.prescale, "postscale": self.postscale}
         return super().fields() | {"reduce_op": int(self.op)} | scales
 
-    def check_linear(self) -> None:
+    def check_differentiable(self) -> None:
         if self.op not in (Sum, Average, AverageOfPresent):
             raise CallError(
                 f"{self.kind} with op {self.op.name} has no gradient; Sum and Average have one"
@@ -150,11 +150,8 @@ class Broadcast(Operation):
     def backward(
         self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        def zeros(mean: Array) -> Array:
-            return arrays.zeros_like(mean)
-
-        is_root = lifecycle.rank() == self.root_rank
-        return Backward(_mean(self.group), gradient, _unchanged if is_root else zeros)
+        finish = _unchanged if lifecycle.rank() == self.root_rank else arrays.zeros_like
+        return Backward(_mean_allreduce(self.group), gradient, finish)
 
 
 @dataclass
@@ -174,7 +171,9 @@ class Allgather(Operation):
         member = self.group.rank()
         begin = sum(received_rows[:member])
         return Backward(
-            _mean(self.group), gradient, lambda mean: mean[begin : begin + received_rows[member]]
+            _mean_allreduce(self.group),
+            gradient,
+            lambda mean: mean[begin : begin + received_rows[member]],
         )
 
 
@@ -194,10 +193,10 @@ class Alltoall(Operation):
     def backward(
         self, arrays: GradientArrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        def with_rows_that_were_not_sent(sent: Array) -> Array:
-            return arrays.extended(sent, shape[0])
+        def append_unsent_rows(sent: Array) -> Array:
+            return arrays.padded_with_zeros(sent, shape[0])
 
-        return Backward(Alltoall(self.group, received_rows), gradient, with_rows_that_were_not_sent)
+        return Backward(Alltoall(self.group, received_rows), gradient, append_unsent_rows)
 
 
 class Reducescatter(_Reduction):
@@ -225,7 +224,7 @@ class Reducescatter(_Reduction):
         return Backward(Allgather(self.group), gradient * factor, _unchanged)
 
 
-def _mean(group: Group) -> Allreduce:
+def _mean_allreduce(group: Group) -> Allreduce:
     return Allreduce(group, Average)
 
 
@@ -251,10 +250,11 @@ def start(
     array: Array,
     name: str | None,
     finish: Finish[Result],
-    waits: bool = False,
+    blocking: bool = False,
 ) -> Handle[Result]:
-    """Submit the operation on an array. farandole.calls.start() explains `waits`."""
-    return calls.start(operation.prepare(arrays, array, arguments.call_name(name), finish), waits)
+    """Submit the operation on an array. farandole.calls.start() explains `blocking`."""
+    prepared = operation.prepare(arrays, array, arguments.call_name(name), finish)
+    return calls.start(prepared, blocking)
 
 
 def start_batch(
@@ -263,11 +263,11 @@ def start_batch(
     inputs: Sequence[Array],
     name: str | None,
     finish: Finish[Result],
-    waits: bool = False,
+    blocking: bool = False,
 ) -> BatchHandle[Result]:
     names = arguments.batch_names(name, len(inputs))
     batch = [
         operation.prepare(arrays, array, call_name, finish)
         for operation, array, call_name in zip(operations, inputs, names, strict=True)
     ]
-    return calls.start_batch(batch, waits)
+    return calls.start_batch(batch, blocking)

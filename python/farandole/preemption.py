@@ -15,7 +15,7 @@ from farandole.calls import run
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 
-NAME = "preemption_notice"
+CALL_NAME = "preemption_notice"
 
 
 class PreemptionNotice:
@@ -26,12 +26,12 @@ class PreemptionNotice:
     or only some of them receive it. This class catches the signal on the ranks that get it, and
     :meth:`received` gives all ranks the same answer.
 
-    Use it in a `with` block in the main thread. At the end of the block, the former signal handlers
-    are back.
+    Use it in a `with` block in the main thread. The end of the block restores the former signal
+    handlers.
 
     Args:
         signals: The signals to catch.
-        process_set: The ranks that ask together; by default all ranks.
+        process_set: The ranks that call received() together; by default all ranks.
 
     Raises:
         CallError: `signals` is not a list of signals, or this is not the main thread.
@@ -59,7 +59,7 @@ class PreemptionNotice:
                 f"{signals!r}"
             ) from None
         self._group = process_set
-        self._former: dict[int, Any] = {}
+        self._former_handlers: dict[int, Any] = {}
         self._received = 0  # 1 if this rank has received a signal
 
     def __enter__(self) -> PreemptionNotice:
@@ -68,11 +68,11 @@ class PreemptionNotice:
                 "PreemptionNotice can catch signals in the main thread only: enter its `with` "
                 "block there"
             )
-        if self._former:
+        if self._former_handlers:
             raise CallError("this PreemptionNotice is in use: make another one for another block")
         for number in dict.fromkeys(self._signals):
             try:
-                self._former[number] = signal.signal(number, self._notice)
+                self._former_handlers[number] = signal.signal(number, self._handle_signal)
             except OSError as error:
                 self._restore()
                 raise CallError(f"{number.name} cannot be caught: {error}") from None
@@ -80,35 +80,35 @@ class PreemptionNotice:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._restore()
 
     def _restore(self) -> None:
-        for number, handler in self._former.items():
+        for number, handler in self._former_handlers.items():
             # None: the handler was not installed from Python, so Python cannot install it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._former = {}
+        self._former_handlers = {}
 
-    def _notice(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         self._received = 1
 
     def received(self) -> bool:
-        """Return True on all ranks if one of them has received a signal before it made this call.
+        """Return True on all ranks if any rank has received a signal before this call.
 
-        All ranks must call this method equally often, for example once after each step. The method
+        All ranks must call this method the same number of times, such as once after each step. It
         makes an allreduce of one byte, and blocks until all ranks have called it.
 
         Raises:
             GroupLostError: A rank has left or died.
         """
-        # A copy, because a signal may come during the call. Then other ranks may already have read
-        # the value of this rank, and it must stay the same for all of them.
-        given, answer = array("B", [self._received]), array("B", [0])
-        addresses = given.buffer_info()[0], answer.buffer_info()[0]
+        # A copy, because a signal may arrive during the call, and all ranks must read the same
+        # value of this rank.
+        own_flag, any_flag = array("B", [self._received]), array("B", [0])
+        addresses = own_flag.buffer_info()[0], any_flag.buffer_info()[0]
         view = core.BufferView(core.dtypes["uint8"], (1,), *addresses)
-        operator, number = core.reduce_ops["max"], arguments.group_number(self._group)
-        run(core.allreduce(NAME, number, view, operator, 1.0, 1.0), (given, answer))
-        return bool(answer[0])
+        reduce_op, number = core.reduce_ops["max"], arguments.group_number(self._group)
+        run(core.allreduce(CALL_NAME, number, view, reduce_op, 1.0, 1.0), (own_flag, any_flag))
+        return bool(any_flag[0])

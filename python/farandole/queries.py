@@ -1,6 +1,6 @@
 """The functions with which scripts ask how their Horovod was built.
 
-Farandole has no optional parts, so an answer does not say whether a library is linked. It says
+Farandole has no optional parts, so these functions do not say whether a library is linked. They say
 whether a script may run the code that needs this library.
 """
 
@@ -41,8 +41,8 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """Return NCCL's version: 0, because there is none. GPU tensors work, and go through host
-    memory."""
+    """Return 0 as the version of NCCL, because there is no NCCL. Tensors on GPUs work; they go
+    through host memory."""
     return 0
 
 

@@ -35,21 +35,21 @@ AverageOfPresent = ReduceOp.AverageOfPresent
 Adasum = ReduceOp.Adasum
 
 
-_numbers = {op.value for op in ReduceOp}
+_op_numbers = {op.value for op in ReduceOp}
 
 
-def checked(op: ReduceOp | int) -> ReduceOp:
+def checked_op(op: ReduceOp | int) -> ReduceOp:
     """Return the op, which may be given by its number, as in Horovod."""
     if isinstance(op, ReduceOp):
         return op
-    if isinstance(op, int) and not isinstance(op, bool) and op in _numbers:
+    if isinstance(op, int) and not isinstance(op, bool) and op in _op_numbers:
         return ReduceOp(op)
     known = ", ".join(f"{known.name} ({known.value})" for known in ReduceOp)
     raise CallError(f"op must be one of {known}; got {op!r}")
 
 
-def op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """Return the op for the arguments `op` and the older `average`. Call checked() on the
+def reduce_op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+    """Return the op for the arguments `op` and the older `average`. Call checked_op() on the
     result."""
     if op is None:
         return Average if average is None or average else Sum  # 0 counts as False, as in Horovod

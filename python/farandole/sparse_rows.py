@@ -16,7 +16,7 @@ from farandole.arrays import Array, Arrays
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allgather, start_batch, with_rows
-from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked
+from farandole.reduce_op import Average, AverageOfPresent, ReduceOp, Sum, checked_op
 
 
 class SparseRows(NamedTuple):
@@ -29,8 +29,8 @@ class SparseRows(NamedTuple):
     present_count: int  # how many ranks have not joined
 
 
-def checked_op(op: ReduceOp | int) -> ReduceOp:
-    known = checked(op)
+def checked_sparse_op(op: ReduceOp | int) -> ReduceOp:
+    known = checked_op(op)
     if known not in (Sum, Average, AverageOfPresent):
         raise CallError(
             "a sparse allreduce needs the op Sum, Average or AverageOfPresent; got "
@@ -50,7 +50,7 @@ def start_gather(
     inputs = (arrays.concatenate((sizes, indices)), values)
     handle = start_batch(arrays, (gather, gather), inputs, name, with_rows)
 
-    def finish() -> SparseRows:
+    def wait_for_rows() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()
         # A rank that has joined has no rows. Every other rank has at least one row, with its sizes.
         present_counts = [count for count in counts if count > 0]
@@ -63,8 +63,8 @@ def start_gather(
                 f"ranks: {sizes_by_rank}, in the order of the ranks; all ranks must give the same "
                 "size"
             )
-        parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
-        indices = arrays.concatenate(parts)
+        index_parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
+        indices = arrays.concatenate(index_parts)
         return SparseRows(sizes_by_rank[0], indices, all_values, len(present_counts))
 
-    return finish
+    return wait_for_rows

@@ -11,15 +11,15 @@ from farandole.lifecycle import engine
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Begin to write this rank's calls to a file for Perfetto (https://ui.perfetto.dev).
 
-    Call it with the same path on every rank that the file should show; the ranks need not do so at
-    the same time. The file of an earlier job is replaced. If this rank is already writing a
+    Call it with the same path on every rank that the file should show; the ranks need not call it
+    at the same time. The file of an earlier job is replaced. If this rank is already writing a
     timeline, the earlier timeline is stopped first. If the disk becomes full later, the log says
     so, and the training continues.
 
     Args:
         file_path: The path, which may be relative to the current folder.
-        mark_cycles: Write a mark CYCLE_START whenever a call starts while none is in flight.
-            Horovod marks its periodic cycles, which do not exist here.
+        mark_cycles: Write a mark CYCLE_START whenever a call starts while no other call is in
+            flight. Horovod marks its periodic cycles, which do not exist here.
 
     Raises:
         CallError: init() was not called, or the path cannot be written. CallError is also a

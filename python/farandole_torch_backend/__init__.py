@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-NAME = "farandole"
-_REPORTED_VARIABLE = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
+BACKEND_NAME = "farandole"
+_WARNED_VARIABLE = "FARANDOLE_REPORTED_JOB_WITHIN_A_WORKER"
 
 
 def autoload() -> None:
@@ -24,17 +24,19 @@ def autoload() -> None:
     with suppress(Exception):
         register()
     with suppress(Exception):
-        _report_a_job_within_a_worker()
+        _warn_of_nested_job()
 
 
 def register() -> None:
     """Register the backend and its scheme with torch.distributed. A second call does nothing."""
     import torch.distributed as dist  # noqa: PLC0415 - torch imports this module
 
-    if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
+    if not dist.is_available() or hasattr(dist.Backend, BACKEND_NAME.upper()):
         return
-    dist.Backend.register_backend(NAME, _make_process_group, extended_api=True, devices=["cpu"])
-    dist.register_rendezvous_handler(NAME, _rendezvous)
+    dist.Backend.register_backend(
+        BACKEND_NAME, _make_process_group, extended_api=True, devices=["cpu"]
+    )
+    dist.register_rendezvous_handler(BACKEND_NAME, _rendezvous)
 
 
 def _make_process_group(options: Any, backend_options: object) -> Any:
@@ -49,22 +51,22 @@ def _rendezvous(url: str, **options: Any) -> Iterator[Any]:
     return rendezvous_handler(url, **options)
 
 
-def _report_a_job_within_a_worker() -> None:
+def _warn_of_nested_job() -> None:
     """Print a warning if a worker of `farandole run` has started this process as a rank of another
     job.
 
-    Such jobs train different models, even if they use another backend. Nothing else would report
-    this mistake. One process of each such job prints the warning: the first rank that cannot be the
-    worker itself. The children of that process do not repeat the warning.
+    Such jobs train different models, with any backend, and no other check reports this mistake. One
+    process of each such job prints the warning: the first rank that cannot be the worker itself.
+    The children of that process do not repeat the warning.
     """
     names = (("FARANDOLE_RANK", "FARANDOLE_SIZE"), ("RANK", "WORLD_SIZE"))
     outer, inner = (tuple(os.environ.get(name, "") for name in pair) for pair in names)
     if "" in outer + inner or outer == inner or multiprocessing.parent_process() is not None:
         return
     reporting_rank = "1" if outer == ("0", inner[1]) else "0"
-    if inner[0] != reporting_rank or _REPORTED_VARIABLE in os.environ:
+    if inner[0] != reporting_rank or _WARNED_VARIABLE in os.environ:
         return
-    os.environ[_REPORTED_VARIABLE] = "1"
+    os.environ[_WARNED_VARIABLE] = "1"
     print(
         f"farandole: this process (pid {os.getpid()}) is rank {inner[0]} of {inner[1]} by RANK and "
         f"WORLD_SIZE, but a worker of `farandole run`, rank {outer[0]} of {outer[1]}, has started "

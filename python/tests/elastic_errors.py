@@ -20,7 +20,7 @@ from farandole.objects import broadcast_object
 
 def cases() -> Iterator[tuple[Callable[[], object], str]]:
     yield (
-        lambda: in_an_elastic_job(lambda: farandole.add_process_set([0, 1])),
+        lambda: call_as_new_worker(lambda: farandole.add_process_set([0, 1])),
         "add_process_set() was called before this process got the state of the training: in an "
         "elastic job, call it at the beginning of the function of hvd.elastic.run, or after "
         "Step.ready(), so that all ranks call it whenever the job is formed again",
@@ -53,18 +53,18 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         "this state has a Step already: make one Step before the first loop, and use it in all "
         "loops",
     )
-    first = state._number
+    state_number = state._number
     yield (
         steps[farandole.rank()].ready,
         "the ranks are in different trainings:\n"
-        f"  rank 0   state {first} (ObjectState) in a Step\n"
-        f"  rank 1   state {first + 1} (ObjectState) in a Step\n"
+        f"  rank 0   state {state_number} (ObjectState) in a Step\n"
+        f"  rank 1   state {state_number + 1} (ObjectState) in a Step\n"
         "An elastic program must train with one state, in one function of hvd.elastic.run or with "
         "one Step",
     )
     recovery = elastic.Step(_new_state())._recovery
-    # As if another worker had had rank 0 at first, and nobody had got its state.
-    recovery._began_with_rank_0 = False
+    # Simulate that another worker had rank 0 at first, and that no worker got its state.
+    recovery._began_as_rank_0 = False
     had_state, lifecycle._process.has_state = lifecycle._process.has_state, False
     yield (
         lambda: recovery.run(lambda: None),
@@ -73,7 +73,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
     )
     lifecycle._process.has_state = had_state
     lost = Group([0])
-    lost.was_added = True  # as if the job had been formed again since add_process_set()
+    lost.was_added = True  # simulates that the job was formed again after add_process_set()
     yield (
         lambda: calls.barrier(lost),
         "ProcessSet(process_set_id=None, ranks=[0]) is lost, because this process has left the job "
@@ -82,7 +82,7 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
     )
 
 
-def in_an_elastic_job(call: Callable[[], object]) -> None:
+def call_as_new_worker(call: Callable[[], object]) -> None:
     """Make the call as a new worker, which does not have the state yet."""
     with (
         mock.patch.dict(os.environ, {"FARANDOLE_ELASTIC_WORKER": "0"}),
@@ -91,7 +91,7 @@ def in_an_elastic_job(call: Callable[[], object]) -> None:
         call()
 
 
-def jobs() -> Iterator[tuple[Callable[[], object], str]]:
+def job_cases() -> Iterator[tuple[Callable[[], object], str]]:
     run = farandole.run
     yield (
         lambda: run(int, reset_limit=3),
@@ -124,10 +124,10 @@ def jobs() -> Iterator[tuple[Callable[[], object], str]]:
             lambda hosts=hosts: run(int, min_workers=1, discover_hosts=lambda: hosts),
             f"discover_hosts {problem}",
         )
-    for wrong in (-1, True, "2"):
+    for value in (-1, True, "2"):
         yield (
-            lambda wrong=wrong: run(int, min_workers=wrong),
-            f"min_workers must be a whole number, 0 or more; got {wrong!r}",
+            lambda value=value: run(int, min_workers=value),
+            f"min_workers must be a whole number, 0 or more; got {value!r}",
         )
     for pair in (3, (1,), "1,60"):
         yield (
@@ -135,11 +135,11 @@ def jobs() -> Iterator[tuple[Callable[[], object], str]]:
             f"cooldown_range must be two whole numbers of seconds, such as (1, 60); got {pair!r}",
         )
 
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    theirs.send(bytes(4))
+    own_end, other_end = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    other_end.send(bytes(4))
     job = LaunchedJob(JobPlan([Worker(0, "", True)], [], [], {}))
     yield (
-        lambda: job._receive_channels(ours, selectors.DefaultSelector()),
+        lambda: job._receive_channels(own_end, selectors.DefaultSelector()),
         "this process has no descriptor left for the channel of a worker: raise the limit of "
         "`ulimit -n`",
     )

@@ -13,15 +13,15 @@ from farandole import calls, core, elastic, lifecycle
 from farandole.objects import allgather_object, broadcast_object
 
 STEPS = 12
-PLACES = ("before", "between", "after")
+FAULT_POINTS = ("before", "between", "after")
 
 
 def allreduce_sum(number: int) -> int:
-    given, answer = array("q", [number]), array("q", [0])
-    addresses = given.buffer_info()[0], answer.buffer_info()[0]
+    values, result = array("q", [number]), array("q", [0])
+    addresses = values.buffer_info()[0], result.buffer_info()[0]
     view = core.BufferView(core.dtypes["int64"], (1,), *addresses)
-    calls.run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (given, answer))
-    return answer[0]
+    calls.run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (values, result))
+    return result[0]
 
 
 def new_state(**objects: Any) -> elastic.ObjectState:
@@ -33,28 +33,28 @@ def lose_group() -> None:
 
 
 class Faults:
-    """At some places in some steps, one rank or all ranks fail, or the members change. All ranks
-    choose the same faults from the seed."""
+    """Random faults: at some points in some steps, one rank fails, all ranks fail, or the members
+    change. The seed gives all ranks the same faults."""
 
     def __init__(self, seed: int, state: elastic.ObjectState) -> None:
-        choose = random.Random(seed)
+        generator = random.Random(seed)
         kinds = ("one rank", "all ranks", "members")
-        steps = choose.sample(range(STEPS), 4)
+        steps = generator.sample(range(STEPS), 4)
         self.chosen = {
-            (step, choose.choice(PLACES)): (
-                choose.choice(kinds),
-                choose.randrange(farandole.size()),
+            (step, generator.choice(FAULT_POINTS)): (
+                generator.choice(kinds),
+                generator.randrange(farandole.size()),
             )
             for step in steps
         }
         self.count, self.state = len(self.chosen), state
 
-    def may_come(self, step: int, place: str) -> None:
-        kind, rank = self.chosen.pop((step, place), ("", 0))
+    def inject_if_due(self, step: int, point: str) -> None:
+        kind, rank = self.chosen.pop((step, point), ("", 0))
         if kind == "all ranks" or (kind == "one rank" and rank == farandole.rank()):
             lose_group()
         if kind == "members":
-            if place == "between":
+            if point == "between":
                 raise elastic.HostsUpdatedInterrupt(skip_sync=True)
             self.state.on_hosts_updated(0, elastic.HostUpdateResult.added)
 
@@ -73,27 +73,27 @@ class StepChecks:
             raise AssertionError(f"no error with {text!r}")
 
     def check_each_step_counts_once(self) -> None:
-        begun = 0
+        step_count = 0
         for seed in range(20):
             state = new_state(batch=0, total=0, log=[], between=0)
             faults, step = Faults(seed, state), elastic.Step(state)
             while step.ready() and state.batch < STEPS * self.size:
                 with step:
-                    number, begun = state.batch // self.size, begun + 1
-                    faults.may_come(number, "before")
+                    number, step_count = state.batch // self.size, step_count + 1
+                    faults.inject_if_due(number, "before")
                     state.total += allreduce_sum(state.batch + farandole.rank())
                     state.log.append(number)
-                    faults.may_come(number, "between")
+                    faults.inject_if_due(number, "between")
                     state.total += allreduce_sum(1)
                     state.batch += self.size
-                    faults.may_come(number, "after")
-                state.between += 1  # also after a failed step, but this is undone
-            wanted = sum(range(STEPS * self.size)) + STEPS * self.size
-            found = (state.total, state.log, state.between)
-            assert found == (wanted, list(range(STEPS)), STEPS), (seed, faults.chosen, found)
-            assert allgather_object(found) == [found] * self.size, seed
+                    faults.inject_if_due(number, "after")
+                state.between += 1  # the restore after a failed step undoes this
+            expected = sum(range(STEPS * self.size)) + STEPS * self.size
+            actual = (state.total, state.log, state.between)
+            assert actual == (expected, list(range(STEPS)), STEPS), (seed, faults.chosen, actual)
+            assert allgather_object(actual) == [actual] * self.size, seed
             assert not faults.chosen and faults.count == 4, seed
-        assert begun > 21 * STEPS, "too few steps were repeated"
+        assert step_count > 21 * STEPS, "too few steps were repeated"
 
     def check_changes_between_loops_are_kept(self) -> None:
         """An inner loop ends, and the next one begins, before a step fails."""
@@ -129,28 +129,28 @@ class StepChecks:
 
     def check_a_change_of_members_keeps_the_step(self) -> None:
         state = new_state(batch=0)
-        step, begun = elastic.Step(state), []
+        step, begun_steps = elastic.Step(state), []
         job = core.job_number()
         while step.ready() and state.batch < 4:
             with step:
-                begun.append(state.batch)
+                begun_steps.append(state.batch)
                 state.batch += allreduce_sum(1) // self.size
                 if state.batch == 2:
                     state.on_hosts_updated(0, elastic.HostUpdateResult.removed)
-        assert begun == [0, 1, 2, 3] and core.job_number() == job + 1
+        assert begun_steps == [0, 1, 2, 3] and core.job_number() == job + 1
 
     def check_an_old_commit_in_the_step(self) -> None:
-        """The last line of a step may be a commit, as in a function of run()."""
+        """A step may end with commit(), as a function of run() does."""
         state = new_state(batch=0)
-        step, begun = elastic.Step(state), []
+        step, begun_steps = elastic.Step(state), []
         while step.ready() and state.batch < 3:
             with step:
-                begun.append(state.batch)
+                begun_steps.append(state.batch)
                 state.batch += allreduce_sum(1) // self.size
-                if begun == [0, 1]:
+                if begun_steps == [0, 1]:
                     state.on_hosts_updated(0, elastic.HostUpdateResult.added)
                 state.commit()
-        assert begun == [0, 1, 2]
+        assert begun_steps == [0, 1, 2]
 
     def check_a_block_that_is_left_counts(self) -> None:
         state = new_state(batch=0)

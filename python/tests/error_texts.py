@@ -33,28 +33,28 @@ import farandole.torch as hvd
 from farandole import core, lifecycle, operations
 from farandole.jobs import function_worker
 from farandole.launcher_command import launcher_command
-from farandole.torch.optimizer import check_layouts
+from farandole.torch.optimizer import check_strides
 
 Case = tuple[Callable[[], object], str]
 
 FOLDER = Path(farandole.__file__).parent
 DTYPES = ", ".join(core.dtypes)
-NOT_REGISTERED = (
+NOT_REGISTERED_ERROR = (
     "ProcessSet(process_set_id=None, ranks=[0]) is not registered: on all ranks, pass it to "
     "init(process_sets=[...]) or add_process_set() before you use it, and remove it only afterwards"
 )
-NOT_INITIALIZED = "farandole is not initialized: call init() first"
-IN_FLIGHT = (
+NOT_INITIALIZED_ERROR = "farandole is not initialized: call init() first"
+IN_FLIGHT_ERROR = (
     " was called after backward(), while gradients are in flight: call step() or synchronize() "
     "before"
 )
-WRONG_PARAMS = "params must be model.state_dict() or model.named_parameters(); got a "
-WRONG_SPLITS = (
+WRONG_PARAMS_ERROR = "params must be model.state_dict() or model.named_parameters(); got a "
+WRONG_SPLITS_ERROR = (
     "splits must be a list or tensor of whole numbers, the number of rows for each member; got "
 )
 
 
-def places_of_errors() -> set[tuple[str, int]]:
+def locations_of_errors() -> set[tuple[str, int]]:
     """Return the file and line of every statement in which the package creates an error."""
     statements = [
         (str(path.relative_to(FOLDER)), node)
@@ -62,19 +62,19 @@ def places_of_errors() -> set[tuple[str, int]]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, (ast.Raise, ast.Assign))
     ]
-    return {(file, node.lineno) for file, node in statements if makes_an_error(node)}
+    return {(file, node.lineno) for file, node in statements if creates_error(node)}
 
 
-def makes_an_error(statement: ast.stmt) -> bool:
-    called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    names = [name.id for name in called if isinstance(name, ast.Name)]
+def creates_error(statement: ast.stmt) -> bool:
+    called_functions = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    names = [name.id for name in called_functions if isinstance(name, ast.Name)]
     # AttributeError is not counted: a module's __getattr__ must raise it for an unknown attribute.
-    # test_a_torch_that_is_too_old checks the text of the ImportError.
-    uncounted = ("AttributeError", "ImportError")
-    return any(name.endswith("Error") and name not in uncounted for name in names)
+    # test_a_torch_that_is_too_old_is_rejected checks the text of the ImportError.
+    ignored_errors = ("AttributeError", "ImportError")
+    return any(name.endswith("Error") and name not in ignored_errors for name in names)
 
 
-SECOND_PASS = (
+SECOND_PASS_ERROR = (
     "a gradient was computed more than 1 times before step(). For several backward passes in one "
     "step, give backward_passes_per_step, or run all but the last within `with "
     "optimizer.no_sync():`. If a pass only goes through this model to train another one, as in a "
@@ -83,8 +83,8 @@ SECOND_PASS = (
 )
 
 
-class Descent(torch.optim.Optimizer):
-    """Gradient descent with no other option than the learning rate."""
+class GradientDescent(torch.optim.Optimizer):
+    """Gradient descent. The learning rate is its only option."""
 
     def __init__(self, parameters: Iterator[torch.nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -113,69 +113,80 @@ class ErrorTexts:
             try:
                 call()
             except farandole.FarandoleError as error:
-                found = str(error)
+                actual = str(error)
             else:
-                found = "no error"
+                actual = "no error"
             finally:
                 sys.settrace(None)
-            assert found == text, f"\n{found}\ninstead of\n{text}"
+            assert actual == text, f"\n{actual}\ninstead of\n{text}"
 
     def check_texts(self) -> None:
-        self.expect(self.outside_a_job())
+        self.expect(self.outside_job_cases())
         hvd.init()
-        for cases in (self.groups, self.calls, self.tensors, self.sparse, self.batch_norm):
+        for cases in (
+            self.group_cases,
+            self.call_cases,
+            self.tensor_cases,
+            self.sparse_tensor_cases,
+            self.batch_norm_cases,
+        ):
             self.expect(cases())
-        for cases in (self.other_parameters, self.objects, self.state, jax_errors.cases):
+        for cases in (
+            self.different_parameter_cases,
+            self.object_cases,
+            self.state_cases,
+            jax_errors.cases,
+        ):
             self.expect(cases())
         for cases in (tensorflow_errors.cases, keras_errors.cases, elastic_errors.cases):
             self.expect(cases())
-        self.expect(elastic_errors.jobs())
+        self.expect(elastic_errors.job_cases())
         self.expect(process_group_errors.cases())
-        for cases in (self.parameters, self.optimizers, self.optimizer_options):
+        for cases in (self.parameter_cases, self.optimizer_cases, self.optimizer_option_cases):
             self.expect(cases())
         for cases in (
-            self.optimizers_that_differ,
-            self.optimizers_in_flight,
+            self.different_optimizer_cases,
+            self.gradients_in_flight_cases,
             torch_errors.cases,
-            self.gradients,
-            self.memory,
-            self.leaving,
+            self.gradient_cases,
+            self.memory_cases,
+            self.shutdown_cases,
         ):
             self.expect(cases())
         hvd.init()
-        places = places_of_errors()
-        visited = set().union(*hvd.allgather_object(self.visited & places))
-        assert len(places) > 30
-        assert places == visited, f"no call reaches {sorted(places - visited)}"
+        locations = locations_of_errors()
+        visited = set().union(*hvd.allgather_object(self.visited & locations))
+        assert len(locations) > 30
+        assert locations == visited, f"no call reaches {sorted(locations - visited)}"
 
-    def outside_a_job(self) -> Iterator[Case]:
+    def outside_job_cases(self) -> Iterator[Case]:
         group = hvd.ProcessSet([0])
-        yield hvd.rank, NOT_INITIALIZED
-        yield lambda: hvd.allreduce(torch.ones(1)), NOT_INITIALIZED
-        yield hvd.barrier, NOT_INITIALIZED
-        yield lambda: hvd.add_process_set([0]), NOT_INITIALIZED
-        no_list = (
+        yield hvd.rank, NOT_INITIALIZED_ERROR
+        yield lambda: hvd.allreduce(torch.ones(1)), NOT_INITIALIZED_ERROR
+        yield hvd.barrier, NOT_INITIALIZED_ERROR
+        yield lambda: hvd.add_process_set([0]), NOT_INITIALIZED_ERROR
+        not_a_list = (
             "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
             "communicator; got "
         )
-        yield lambda: hvd.ProcessSet(3), no_list + "3"
-        yield lambda: hvd.ProcessSet("01"), no_list + "'01'"
-        yield lambda: hvd.ProcessSet([0.7, "1"]), no_list + "[0.7, '1']"
+        yield lambda: hvd.ProcessSet(3), not_a_list + "3"
+        yield lambda: hvd.ProcessSet("01"), not_a_list + "'01'"
+        yield lambda: hvd.ProcessSet([0.7, "1"]), not_a_list + "[0.7, '1']"
         yield lambda: hvd.ProcessSet([]), "a ProcessSet needs one rank or more, each once; got []"
         yield (
             lambda: hvd.ProcessSet([1, 1]),
             "a ProcessSet needs one rank or more, each once; got [1, 1]",
         )
-        for wrong in ([[0]], "static", group):
+        for value in ([[0]], "static", group):
             yield (
-                lambda wrong=wrong: hvd.init(process_sets=wrong),
-                f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {wrong!r}',
+                lambda value=value: hvd.init(process_sets=value),
+                f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {value!r}',
             )
         yield lambda: hvd.start_timeline(3), "file_path must be a path; got 3"
         zero = "file_path has a zero byte in it; got 'a\\x00b'"
         yield lambda: hvd.start_timeline("a\0b"), zero
         yield from notice_errors.cases()
-        yield from self.jobs()
+        yield from self.job_cases()
         lifecycle._process.forked = True
         yield (
             hvd.init,
@@ -183,7 +194,7 @@ class ErrorTexts:
         )
         lifecycle._process.forked = False
 
-    def jobs(self) -> Iterator[Case]:
+    def job_cases(self) -> Iterator[Case]:
         run, launch = farandole.run, farandole.launch_workers
         yield lambda: run(3), "expected a function; got 3"
         for args in (3, "ab"):
@@ -233,21 +244,21 @@ class ErrorTexts:
             )
         yield lambda: run(int, prefix="\0"), "cannot start the launcher: embedded null byte"
         yield (
-            lambda: function_worker.packed(i for i in ()),
+            lambda: function_worker.packed_result(i for i in ()),
             f"the result of rank {os.environ['FARANDOLE_RANK']}, of the type generator, cannot be "
             "pickled: TypeError: cannot pickle 'generator' object",
         )
         yield (
-            self.ask_for_a_missing_launcher,
+            self.run_without_a_launcher,
             "the command `farandole` is neither in the folder of this Python nor in PATH",
         )
         yield (
             self.run_without_a_python,
             "pass the path of a Python as executable; this process does not know its own",
         )
-        yield from self.workers(launch(1, ["true"]))
+        yield from self.worker_cases(launch(1, ["true"]))
 
-    def workers(self, workers: Any) -> Iterator[Case]:
+    def worker_cases(self, workers: Any) -> Iterator[Case]:
         for call in (farandole.await_workers, farandole.stop_workers):
             yield (
                 lambda call=call: call([3]),
@@ -269,27 +280,27 @@ class ErrorTexts:
             "these workers belong to the parent of this forked child; call this in the parent",
         )
 
-    def ask_for_a_missing_launcher(self) -> None:
-        find, shutil.which = shutil.which, lambda *_, **__: None
+    def run_without_a_launcher(self) -> None:
+        original_which, shutil.which = shutil.which, lambda *_, **__: None
         try:
             launcher_command()
         finally:
-            shutil.which = find
+            shutil.which = original_which
 
     def run_without_a_python(self) -> None:
-        own, sys.executable = sys.executable, ""
+        executable, sys.executable = sys.executable, ""
         try:
             farandole.run(int)
         finally:
-            sys.executable = own
+            sys.executable = executable
 
-    def groups(self) -> Iterator[Case]:
+    def group_cases(self) -> Iterator[Case]:
         group, tensor = hvd.ProcessSet([0]), torch.ones(2)
-        yield lambda: hvd.allreduce(tensor, process_set=group), NOT_REGISTERED
-        for wrong in ([0], [1, 1], "all"):
+        yield lambda: hvd.allreduce(tensor, process_set=group), NOT_REGISTERED_ERROR
+        for value in ([0], [1, 1], "all"):
             yield (
-                lambda wrong=wrong: hvd.init(wrong),
-                f"init() joins the whole job, of size 2, but comm is {wrong!r}: leave it out, and "
+                lambda value=value: hvd.init(value),
+                f"init() joins the whole job, of size 2, but comm is {value!r}: leave it out, and "
                 "give process_sets=[ProcessSet([...])] for calls among some ranks, or start a "
                 "smaller job",
             )
@@ -316,17 +327,17 @@ class ErrorTexts:
                 )
         hvd.remove_process_set(group)
 
-    def calls(self) -> Iterator[Case]:
+    def call_cases(self) -> Iterator[Case]:
         tensor = torch.ones(2)
         yield (
             lambda: hvd.allreduce(tensor, name=3),
             "name must be a string, the same on all ranks; got 3",
         )
         for op in ("sum", 7, True):
-            known = "Average (0), Sum (1), Adasum (2), Min (3), Max (4), Product (5)"
+            known_ops = "Average (0), Sum (1), Adasum (2), Min (3), Max (4), Product (5)"
             yield (
                 lambda op=op: hvd.allreduce(tensor, op=op),
-                f"op must be one of {known}, AverageOfPresent (6); got {op!r}",
+                f"op must be one of {known_ops}, AverageOfPresent (6); got {op!r}",
             )
         yield (
             lambda: hvd.allreduce(tensor, True, op=hvd.Sum),
@@ -342,7 +353,7 @@ class ErrorTexts:
             "root_rank must be a rank of the world; got '0'",
         )
         for splits in ([], [1.5, 0.5], 3, "ab"):
-            yield lambda s=splits: hvd.alltoall(tensor, s), f"{WRONG_SPLITS}{splits!r}"
+            yield lambda s=splits: hvd.alltoall(tensor, s), f"{WRONG_SPLITS_ERROR}{splits!r}"
         yield (
             lambda: hvd.grouped_alltoall([tensor, tensor], [[1, 1]]),
             "splits of a grouped call must be a list with the splits of each of 2 tensors; got "
@@ -372,7 +383,7 @@ class ErrorTexts:
             "'fp16'",
         )
 
-    def tensors(self) -> Iterator[Case]:
+    def tensor_cases(self) -> Iterator[Case]:
         yield lambda: hvd.allreduce([1.0]), "a torch.Tensor is needed, not a list"
         yield (
             lambda: hvd.allreduce(torch.ones(2, device="meta")),
@@ -400,16 +411,16 @@ class ErrorTexts:
             "other: give each tensor once, or use tensor.clone()",
         )
 
-    def sparse(self) -> Iterator[Case]:
+    def sparse_tensor_cases(self) -> Iterator[Case]:
         tensor = torch.ones(2, 3 + hvd.rank()).to_sparse()
         yield (
             lambda: hvd.sparse_allreduce_async(tensor, "t", hvd.Max),
             "a sparse allreduce needs the op Sum, Average or AverageOfPresent; got Max: convert "
             "the tensor to a dense one (an optimizer does that with sparse_as_dense=True)",
         )
-        for wrong, kind in ((torch.ones(2), "torch.strided"), ([1], "list")):
+        for value, kind in ((torch.ones(2), "torch.strided"), ([1], "list")):
             yield (
-                lambda wrong=wrong: hvd.sparse_allreduce_async(wrong, "t", hvd.Sum),
+                lambda value=value: hvd.sparse_allreduce_async(value, "t", hvd.Sum),
                 "sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got "
                 f"{kind}: use allreduce_async()",
             )
@@ -419,7 +430,7 @@ class ErrorTexts:
             "order of the ranks; all ranks must give the same size",
         )
 
-    def batch_norm(self) -> Iterator[Case]:
+    def batch_norm_cases(self) -> Iterator[Case]:
         layer = hvd.SyncBatchNorm(3)
         yield (
             lambda: layer(torch.ones(2, 4)),
@@ -437,10 +448,10 @@ class ErrorTexts:
             "before convert_sync_batchnorm()",
         )
 
-    def other_parameters(self) -> Iterator[Case]:
+    def different_parameter_cases(self) -> Iterator[Case]:
         weight = torch.nn.Parameter(torch.ones(2 + hvd.rank()))
-        plain = torch.optim.SGD([weight], lr=0.1)
-        optimizer = hvd.DistributedOptimizer(plain, [("w", weight)])
+        wrapped_optimizer = torch.optim.SGD([weight], lr=0.1)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, [("w", weight)])
         yield (
             lambda: (weight.sum().backward(), optimizer.step()),
             "the optimizers of the ranks do not have the same parameters (by name, or without "
@@ -452,7 +463,7 @@ class ErrorTexts:
             "must use them in the same order",
         )
 
-    def objects(self) -> Iterator[Case]:
+    def object_cases(self) -> Iterator[Case]:
         generator = (i for i in ())
         cause = "because it cannot be pickled: TypeError: cannot pickle 'generator' object"
         yield (
@@ -464,12 +475,12 @@ class ErrorTexts:
             f"the object of rank 1 cannot be sent, {cause}",
         )
 
-    def state(self) -> Iterator[Case]:
+    def state_cases(self) -> Iterator[Case]:
         model = torch.nn.Linear(2, 2)
-        for wrong in (model, torch.nn.Sequential(model), torch.ones(2), 3):
+        for argument in (model, torch.nn.Sequential(model), torch.ones(2), 3):
             yield (
-                lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0),
-                f"{WRONG_PARAMS}{type(wrong).__name__}",
+                lambda argument=argument: hvd.broadcast_parameters(argument, 0),
+                f"{WRONG_PARAMS_ERROR}{type(argument).__name__}",
             )
         yield (
             lambda: hvd.broadcast_parameters({"epoch": 3}, 0),
@@ -494,14 +505,14 @@ class ErrorTexts:
             "the optimizer state of rank 1 cannot be sent: TypeError: cannot pickle "
             "'_thread.lock' object",
         )
-        given = [] if hvd.rank() else torch.optim.SGD(model.parameters(), lr=0.1)
+        value = [] if hvd.rank() else torch.optim.SGD(model.parameters(), lr=0.1)
         yield (
-            lambda: hvd.broadcast_optimizer_state(given, 0),  # type: ignore[arg-type]
+            lambda: hvd.broadcast_optimizer_state(value, 0),  # type: ignore[arg-type]
             "not all ranks could load the optimizer state of rank 0:\n"
             "  rank 1   optimizer must be a torch.optim.Optimizer; got a list",
         )
 
-    def parameters(self) -> Iterator[Case]:
+    def parameter_cases(self) -> Iterator[Case]:
         tensor = torch.full((2,), float(hvd.rank()))
         yield (
             lambda: hvd.check_parameters({"a": tensor}),
@@ -512,63 +523,66 @@ class ErrorTexts:
             "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) "
             "after the model is built and after a checkpoint is loaded",
         )
-        unknown = "the parameters cannot be compared: ranks 0, 1 cannot read them\n  ranks 0, 1   "
-        for wrong in (torch.nn.Linear(2, 2), tensor, 3):
+        start = "the parameters cannot be compared: ranks 0, 1 cannot read them\n  ranks 0, 1   "
+        for value in (torch.nn.Linear(2, 2), tensor, 3):
             yield (
-                lambda wrong=wrong: hvd.check_parameters(wrong),
-                f"{unknown}params must be model.named_parameters(), model.state_dict() or a list "
-                f"of tensors; it is of the type {type(wrong).__name__}",
+                lambda value=value: hvd.check_parameters(value),
+                f"{start}params must be model.named_parameters(), model.state_dict() or a list "
+                f"of tensors; it is of the type {type(value).__name__}",
             )
         yield (
             lambda: hvd.check_parameters([("a", tensor), ("a", tensor)]),
-            f"{unknown}params has the name `a` twice; give each tensor its own",
+            f"{start}params has the name `a` twice; give each tensor its own",
         )
         yield (
             lambda: hvd.check_parameters({"epoch": 3}),
-            f"{unknown}params has `epoch` of the type int, but only tensors can be compared: leave "
+            f"{start}params has `epoch` of the type int, but only tensors can be compared: leave "
             "it out",
         )
         yield (
             lambda: hvd.check_parameters([torch.ones(2, 2).to_sparse()]),
-            f"{unknown}`0` is of the layout torch.sparse_coo, and has no bytes to compare: leave "
+            f"{start}`0` is of the layout torch.sparse_coo, and has no bytes to compare: leave "
             "it out",
         )
 
-    def optimizers(self) -> Iterator[Case]:
+    def optimizer_cases(self) -> Iterator[Case]:
         torch.manual_seed(3)
         model = torch.nn.Linear(3, 2)
-        plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
-        named = list(model.named_parameters())
+        sgd, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
+        pairs = list(model.named_parameters())
         yield lambda: wrap(model), "optimizer must be a torch.optim.Optimizer; got a Linear"
         yield (
-            lambda: wrap(wrap(plain)),
+            lambda: wrap(wrap(sgd)),
             "optimizer is a DistributedOptimizer already: use it as it is",
         )
         yield (
-            lambda: wrap(plain, model.parameters()),
+            lambda: wrap(sgd, model.parameters()),
             "named_parameters must hold (name, parameter) pairs, such as model.named_parameters()",
         )
         yield (
-            lambda: wrap(plain, named + named),
+            lambda: wrap(sgd, pairs + pairs),
             "named_parameters has names that occur twice: bias, weight; give each parameter a name "
             "of its own",
         )
         yield (
-            lambda: wrap(plain, named[:1]),
+            lambda: wrap(sgd, pairs[:1]),
             "named_parameters lacks 1 parameters of the optimizer, of shape (2,); give the names "
             "of all",
         )
         for passes in (0, "2", 1.5):
             yield (
-                lambda passes=passes: wrap(plain, backward_passes_per_step=passes),
+                lambda passes=passes: wrap(sgd, backward_passes_per_step=passes),
                 f"backward_passes_per_step must be a whole number above 0; got {passes!r}",
             )
-        yield lambda: wrap(plain, process_set=None), "process_set must be a ProcessSet; got None"
-        optimizer = wrap(plain)
+        yield (
+            lambda: wrap(sgd, process_set=None),
+            "process_set must be a ProcessSet; got None",
+        )
+        optimizer = wrap(sgd)
         model(torch.ones(3)).sum().backward()
         yield (
             model(torch.ones(3)).sum().backward,
-            SECOND_PASS,
+            SECOND_PASS_ERROR,
         )
         model.weight.grad.zero_()
         yield (
@@ -593,20 +607,20 @@ class ErrorTexts:
             "a parameter is torch.float64 [2] on cpu now, and was torch.float32 [2] on cpu in the "
             "first step of its optimizer: make a new DistributedOptimizer after such a change",
         )
-        newer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        newer_optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         yield (
             optimizer.step,
             "a DistributedOptimizer that was made later has parameters of this one, and combines "
             "their gradients: use that one, or make a new one for these parameters",
         )
-        newer.zero_grad()
+        newer_optimizer.zero_grad()
 
-    def optimizers_that_differ(self) -> Iterator[Case]:
+    def different_optimizer_cases(self) -> Iterator[Case]:
         rank = hvd.rank()
         layer = torch.nn.Linear(2, 1)
         torch.nn.init.ones_(layer.weight)
         torch.nn.init.zeros_(layer.bias)
-        optimizer = hvd.DistributedOptimizer(Descent(layer.parameters(), 1 + 0.5 * rank))
+        optimizer = hvd.DistributedOptimizer(GradientDescent(layer.parameters(), 1 + 0.5 * rank))
         layer(torch.ones(2)).backward()
         yield (
             optimizer.step,
@@ -617,7 +631,7 @@ class ErrorTexts:
             "Give all ranks the same values: broadcast_parameters(model.state_dict(), "
             "root_rank=0) after the model is built and after a checkpoint is loaded\n"
             "The optimizers differ, which may be the cause:\n"
-            "  rank 0   Descent(lr=1.0)\n  rank 1   Descent(lr=1.5)",
+            "  rank 0   GradientDescent(lr=1.0)\n  rank 1   GradientDescent(lr=1.5)",
         )
         optimizer.zero_grad()
         layer.bias.requires_grad_(rank == 0)
@@ -640,7 +654,7 @@ class ErrorTexts:
         )
         optimizer.zero_grad()
 
-    def optimizers_in_flight(self) -> Iterator[Case]:
+    def gradients_in_flight_cases(self) -> Iterator[Case]:
         torch.manual_seed(3)
         model = torch.nn.Linear(3, 2)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -648,10 +662,10 @@ class ErrorTexts:
         optimizer.step()
         optimizer.zero_grad()
         model.weight.sum().backward()  # one of the two gradients in the bucket
-        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
+        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT_ERROR}"
         yield (
             lambda: optimizer.set_backward_passes_per_step(2),
-            f"set_backward_passes_per_step(){IN_FLIGHT}",
+            f"set_backward_passes_per_step(){IN_FLIGHT_ERROR}",
         )
         with optimizer.skip_synchronize():
             yield (
@@ -677,45 +691,48 @@ class ErrorTexts:
             "check_host_updates() after optimizer.step()",
         )
 
-    def optimizer_options(self) -> Iterator[Case]:
+    def optimizer_option_cases(self) -> Iterator[Case]:
         model = torch.nn.Linear(3, 2)
-        plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
+        wrapped_optimizer, wrap = (
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            hvd.DistributedOptimizer,
+        )
         for factor in (0, "two"):
             yield (
-                lambda factor=factor: wrap(plain, gradient_predivide_factor=factor),
+                lambda factor=factor: wrap(wrapped_optimizer, gradient_predivide_factor=factor),
                 f"gradient_predivide_factor must be a number above 0; got {factor!r}",
             )
         yield (
-            lambda: wrap(plain, gradient_predivide_factor=2, op=hvd.Sum),
+            lambda: wrap(wrapped_optimizer, gradient_predivide_factor=2, op=hvd.Sum),
             "gradient_predivide_factor is for op Average; got Sum",
         )
         for compression in ("fp16", hvd.Compression):
             yield (
-                lambda compression=compression: wrap(plain, compression=compression),
+                lambda compression=compression: wrap(wrapped_optimizer, compression=compression),
                 "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; "
                 f"got {compression!r}",
             )
         for groups in (-1, "all", [model.weight]):
             yield (
-                lambda groups=groups: wrap(plain, groups=groups),
+                lambda groups=groups: wrap(wrapped_optimizer, groups=groups),
                 "groups must be a number of groups, from 0 on, or a list of lists of parameters; "
                 f"got {groups!r}",
             )
         yield (
-            lambda: wrap(plain, groups=[[model.weight], [model.weight]]),
+            lambda: wrap(wrapped_optimizer, groups=[[model.weight], [model.weight]]),
             "groups has a parameter twice; each can be in one group only",
         )
         yield (
-            wrap(plain, op=hvd.Adasum).skip_synchronize,
+            wrap(wrapped_optimizer, op=hvd.Adasum).skip_synchronize,
             "with op Adasum step() combines what the ranks have changed, so there is no "
             "skip_synchronize(): clip or scale gradients before step()",
         )
 
-    def gradients(self) -> Iterator[Case]:
+    def gradient_cases(self) -> Iterator[Case]:
         transposed = torch.nn.Parameter(torch.ones(3, 2).t())
         transposed.grad = torch.ones(2, 3)
         yield (
-            lambda: check_layouts([transposed]),
+            lambda: check_strides([transposed]),
             "a parameter of shape (2, 3) has the strides (1, 2) now, and had (3, 1) in the first "
             "step of its optimizer; with fused=True, the two must be the same: make a new "
             "DistributedOptimizer after such a change",
@@ -729,7 +746,7 @@ class ErrorTexts:
             "the operation Operation has no gradient",
         )
 
-    def memory(self) -> Iterator[Case]:
+    def memory_cases(self) -> Iterator[Case]:
         yield (
             self.use_too_much_memory,
             "the system gives this process no more memory: use smaller tensors, or fewer workers "
@@ -739,15 +756,15 @@ class ErrorTexts:
 
     def use_too_much_memory(self) -> None:
         name = "x" * (1 << 28)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limits = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 26), limits[1]))
+        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + (1 << 26), limits[1]))
         try:
             core.barrier(name, 0)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
 
-    def leaving(self) -> Iterator[Case]:
+    def shutdown_cases(self) -> Iterator[Case]:
         pending = hvd.allreduce_async(torch.ones(2), name=f"only.{hvd.rank()}")
         engine = lifecycle.engine()
         hvd.barrier()

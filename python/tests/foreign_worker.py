@@ -1,4 +1,4 @@
-"""A rank that was not started by `farandole run`, but by another launcher or by hand.
+"""A rank that another launcher or the user starts, without `farandole run`.
 
 `cycle`: the rank joins and leaves the job many times. `die`: rank 1 kills itself, and the other
 ranks print the error that they get. `leave`: the rank joins and ends. `fail once`: rank 1 fails
@@ -35,14 +35,14 @@ def cycle() -> None:
 
 def die() -> None:
     hvd.init()
-    # Submitted before, because a call after the death would have another error.
-    never = None if hvd.rank() == 1 else hvd.allreduce_async(torch.ones(1), name="never")
+    # Submit this call before the death, because a later call would get another error.
+    unmatched_call = None if hvd.rank() == 1 else hvd.allreduce_async(torch.ones(1), name="never")
     hvd.barrier()
     if hvd.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    assert never is not None
+    assert unmatched_call is not None
     try:
-        hvd.synchronize(never)
+        hvd.synchronize(unmatched_call)
     except hvd.GroupLostError as error:
         print(f"raised: {error}\n", end="", flush=True)
 

@@ -19,8 +19,8 @@ from farandole import calls, core
 from farandole.handle import PreparedCall
 from farandole.objects import broadcast_object
 
-FORKED = "called in a forked child"
-ready = Path(sys.argv[1])  # rank 0 creates this file when rank 1 may call init()
+FORKED_ERROR = "called in a forked child"
+ready_file = Path(sys.argv[1])  # rank 0 creates this file when rank 1 may call init()
 
 
 def start_barrier(name: str) -> calls.Handle[None]:
@@ -36,12 +36,12 @@ def expect(text: str, call: Callable[[], object]) -> None:
         raise AssertionError(f"no error with {text!r}")
 
 
-def run_in_child(*work: Callable[[], object]) -> None:
-    """Fork. The child does the work, and then ends as Python programs do."""
+def run_in_child(*functions: Callable[[], object]) -> None:
+    """Fork a child that calls the functions, and then ends as Python programs do."""
     child = os.fork()
     if child == 0:
         try:
-            for action in work:
+            for action in functions:
                 action()
         except Exception:
             traceback.print_exc()
@@ -57,10 +57,10 @@ def run_another_program() -> None:
 
 
 def expect_all_rejected() -> None:
-    expect(FORKED, farandole.init)
-    expect(FORKED, calls.barrier)
-    expect(FORKED, lambda: farandole.add_process_set([0]))
-    expect(FORKED, lambda: broadcast_object(1))
+    expect(FORKED_ERROR, farandole.init)
+    expect(FORKED_ERROR, calls.barrier)
+    expect(FORKED_ERROR, lambda: farandole.add_process_set([0]))
+    expect(FORKED_ERROR, lambda: broadcast_object(1))
     farandole.shutdown()
 
 
@@ -70,7 +70,7 @@ def fork_while_others_wait() -> None:
     for thread in threads:
         thread.start()
     for _ in range(10):
-        run_in_child(expect_all_rejected, lambda: expect(FORKED, handles[0].wait))
+        run_in_child(expect_all_rejected, lambda: expect(FORKED_ERROR, handles[0].wait))
     calls.barrier()
     for thread in threads:
         thread.join()
@@ -81,8 +81,10 @@ def fork_while_joining() -> None:
     thread.start()
     while not farandole.lifecycle._process.joining:
         time.sleep(0.001)
-    run_in_child(lambda: expect(FORKED, farandole.init), lambda: expect("not init", farandole.rank))
-    ready.touch()
+    run_in_child(
+        lambda: expect(FORKED_ERROR, farandole.init), lambda: expect("not init", farandole.rank)
+    )
+    ready_file.touch()
     thread.join()
 
 
@@ -101,7 +103,7 @@ if os.environ["FARANDOLE_RANK"] == "0":
     fork_while_others_wait()
     fork_and_run_another_program()
 else:
-    while not ready.exists():
+    while not ready_file.exists():
         time.sleep(0.01)
     farandole.init()
     calls.barrier()

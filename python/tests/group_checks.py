@@ -39,14 +39,17 @@ class GroupChecks(Suite):
     def check_local_and_cross_ranks(self) -> None:
         # The engine's answers must agree with the launcher's variables, if the launcher has set
         # them.
-        def launchers(name: str, default: int) -> int:
+        def launcher_value(name: str, default: int) -> int:
             return int(os.environ.get(f"FARANDOLE_{name}", default))
 
-        local = launchers("LOCAL_RANK", self.rank), launchers("LOCAL_SIZE", self.size)
-        cross = launchers("CROSS_RANK", 0), launchers("CROSS_SIZE", 1)
-        assert (self.api.local_rank(), self.api.local_size()) == local
-        assert (self.api.cross_rank(), self.api.cross_size()) == cross
-        sizes = set(self.api.allgather_object(local[1]))
+        local_expected = (
+            launcher_value("LOCAL_RANK", self.rank),
+            launcher_value("LOCAL_SIZE", self.size),
+        )
+        cross_expected = launcher_value("CROSS_RANK", 0), launcher_value("CROSS_SIZE", 1)
+        assert (self.api.local_rank(), self.api.local_size()) == local_expected
+        assert (self.api.cross_rank(), self.api.cross_size()) == cross_expected
+        sizes = set(self.api.allgather_object(local_expected[1]))
         assert self.api.is_homogeneous() == (len(sizes) == 1)
 
     def check_ranks_in_groups(self) -> None:
@@ -111,8 +114,8 @@ class GroupChecks(Suite):
         self.expect_all(results, [total] * 3, "float32")
         self.expect(api.allgather(tensor, **options), np.concatenate(inputs), "float32")
         self.expect(api.broadcast(tensor, group.ranks[-1], **options), inputs[-1], "float32")
-        part = np.array_split(total, group.size())[member]
-        self.expect(api.reducescatter(tensor, op=api.Sum, **options), part, "float32")
+        own_part = np.array_split(total, group.size())[member]
+        self.expect(api.reducescatter(tensor, op=api.Sum, **options), own_part, "float32")
         ones = [[1] * group.size()] * group.size()
         received, _ = api.alltoall(tensor, ones[0], **options)
         self.expect(received, reference.alltoall(inputs, ones, member)[0], "float32")
@@ -140,27 +143,27 @@ class GroupChecks(Suite):
                     "not registered", self.api.allreduce, self.tensor((2,)), process_set=group
                 )
                 assert not self.api.remove_process_set(group)
-        assert len(numbers) == 3 * len(groups)  # no number is used again
+        assert len(numbers) == 3 * len(groups)  # the new groups have new numbers
 
     def check_groups_are_added_as_lists_too(self) -> None:
         for group in self.new_groups():
             added = self.api.add_process_set(group.ranks)
-            again = self.api.ProcessSet(group.ranks)
-            self.api.init(process_sets=[again])  # another object for the same group
-            assert again.process_set_id == added.process_set_id
-            self.expect_group_works(again)
-            assert self.api.remove_process_set(again)
+            same_group = self.api.ProcessSet(group.ranks)
+            self.api.init(process_sets=[same_group])  # another object for the same group
+            assert same_group.process_set_id == added.process_set_id
+            self.expect_group_works(same_group)
+            assert self.api.remove_process_set(same_group)
             assert added.process_set_id is None
 
     def check_the_world_is_not_removed(self) -> None:
         assert not self.api.remove_process_set(self.api.global_process_set)
         self.expect_error("exists already", self.api.add_process_set, list(range(self.size)))
-        for wrong in ([self.size], [-1]):
-            self.expect_error("which is not one of this job", self.api.add_process_set, wrong)
+        for value in ([self.size], [-1]):
+            self.expect_error("which is not one of this job", self.api.add_process_set, value)
         self.expect_sum_works()
 
     def check_disagreements_about_groups(self) -> None:
-        """A disagreement is an error on all ranks, and changes nothing."""
+        """If the ranks disagree, all ranks get an error, and the groups stay as they are."""
         if self.size == 1:
             return
         api, is_first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
@@ -211,9 +214,9 @@ class GroupChecks(Suite):
                 self.expect_step_of_ranks_that_have_not_joined(
                     [r for r in range(self.size) if steps[r] > step]
                 )
-            last = self.api.join()
-            assert steps[last] == max(steps), (last, steps)
-            assert self.api.allgather_object(last) == [last] * self.size
+            last_rank = self.api.join()
+            assert steps[last_rank] == max(steps), (last_rank, steps)
+            assert self.api.allgather_object(last_rank) == [last_rank] * self.size
             self.expect_sum_works()
 
     def expect_step_of_ranks_that_have_not_joined(self, ranks: list[int]) -> None:
@@ -227,18 +230,18 @@ class GroupChecks(Suite):
         ]
         self.expect_all(results, [total] * 4, "float32")
         mean = total / self.size  # the divisor counts all ranks, as in Horovod
-        self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
+        self.expect(api.allreduce(self.tensor((5,))), mean, "float32", is_exact=False)
         average_of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
-        self.expect(average_of_present, total / len(ranks), "float32", exact=False)
+        self.expect(average_of_present, total / len(ranks), "float32", is_exact=False)
         with_zeros = [
             input_of(rank, (5,), "float32") * (rank in ranks) for rank in range(self.size)
         ]
-        wanted = reference.allreduce(with_zeros, "Adasum", "float32")
-        found = api.allreduce(self.tensor((5,)), op=api.Adasum)
-        self.expect(found, wanted, "float32", exact=False, absolute=1e-12)
+        expected = reference.allreduce(with_zeros, "Adasum", "float32")
+        actual = api.allreduce(self.tensor((5,)), op=api.Adasum)
+        self.expect(actual, expected, "float32", is_exact=False, absolute_tolerance=1e-12)
         for op in ("Min", "Max", "Product"):
-            wanted = reference.allreduce(inputs, op, "float32")
-            self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), wanted, "float32")
+            expected = reference.allreduce(inputs, op, "float32")
+            self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), expected, "float32")
         self.expect(api.allgather(self.tensor((5,))), np.concatenate(inputs), "float32")
         assert api.allgather_object(self.rank) == ranks
 

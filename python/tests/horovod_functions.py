@@ -1,6 +1,6 @@
 """Functions that tests call on several workers.
 
-The workers import this module, and not the tests, which import all frameworks."""
+The workers import this module instead of the tests, because the tests import all frameworks."""
 
 from __future__ import annotations
 

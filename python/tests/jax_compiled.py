@@ -31,11 +31,11 @@ from reference import Array, input_of
 from suite import Suite
 
 import farandole.jax as hvd
-from farandole.jax.failures import our_error
+from farandole.jax.failures import find_cause
 from farandole.jax.primitive import wait_for_programs
 
-Run = Callable[[jax.Array], jax.Array]
-TURNS = 3
+ArrayFunction = Callable[[jax.Array], jax.Array]
+RUNS = 3
 
 
 class JaxStep(Step):
@@ -43,66 +43,70 @@ class JaxStep(Step):
         return getattr(hvd, self.operation)(x, **self.options(hvd))
 
     def run(self, x: jax.Array) -> jax.Array:
-        if self.surroundings == "jit":
-            return INNER_PROGRAMS.setdefault(repr(self), jax.jit(self.call))(x)
-        if self.surroundings == "scan":
+        if self.context == "jit":
+            return INNER_FUNCTIONS.setdefault(repr(self), jax.jit(self.call))(x)
+        if self.context == "scan":
             return jax.lax.scan(lambda carry, _: (carry, self.call(carry)), x, None, length=2)[1][1]
-        if self.surroundings == "cond":
+        if self.context == "cond":
             return jax.lax.cond(x.size >= 0, self.call, self.call, x)
-        if self.surroundings == "vmap":
+        if self.context == "vmap":
             return jax.vmap(self.call)(jnp.stack([x, x]))[1]
         return self.call(x)
 
 
-INNER_PROGRAMS: dict[str, Run] = {}  # jit functions that several programs use, as users have them
+INNER_FUNCTIONS: dict[str, ArrayFunction] = {}  # jit functions that several programs share
 
 
 class JaxCompiledChecks(Suite):
     def __init__(self) -> None:
         super().__init__(JaxFrontend())
 
-    def random_step(self, dice: random.Random) -> JaxStep:
-        surroundings = ["", "", "jit", "scan", "cond", "vmap"]
-        return JaxStep.draw(dice, [hvd.global_process_set, *self.groups], surroundings)
+    def random_step(self, generator: random.Random) -> JaxStep:
+        contexts = ["", "", "jit", "scan", "cond", "vmap"]
+        return JaxStep.draw(generator, [hvd.global_process_set, *self.groups], contexts)
 
     def check_random_programs(self) -> None:
         """Each rank runs several programs, and each program several times, without waiting."""
         for seed in range(int(os.environ.get("JAX_PROGRAMS", "12"))):
-            dice, own_dice = random.Random(seed), random.Random((seed, self.rank).__hash__())
-            steps = [self.random_step(dice) for _ in range(dice.randint(1, 9))]
-            mine = [(i, step) for i, step in enumerate(steps) if self.rank in step.group.ranks]
-            repeated = dice.random() < 0.5
+            generator, own_generator = (
+                random.Random(seed),
+                random.Random((seed, self.rank).__hash__()),
+            )
+            steps = [self.random_step(generator) for _ in range(generator.randint(1, 9))]
+            own_steps = [(i, step) for i, step in enumerate(steps) if self.rank in step.group.ranks]
+            repeated = generator.random() < 0.5
 
-            def program(*inputs: Any, mine: Any = mine, repeated: bool = repeated) -> Any:
-                results = [step.run(x) for (_, step), x in zip(mine, inputs, strict=True)]
+            def program(*inputs: Any, own_steps: Any = own_steps, repeated: bool = repeated) -> Any:
+                results = [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
                 if repeated:  # calls of the same functions again, on the same inputs
-                    results += [step.run(x) for (_, step), x in zip(mine, inputs, strict=True)]
+                    results += [step.run(x) for (_, step), x in zip(own_steps, inputs, strict=True)]
                 return results
 
             compiled = jax.jit(program)
             results = []
-            for turn in range(TURNS):
+            for run_number in range(RUNS):
                 inputs = [
-                    self.tensor(step.shape, step.dtype, seed=100 * turn + i) for i, step in mine
+                    self.tensor(step.shape, step.dtype, seed=100 * run_number + i)
+                    for i, step in own_steps
                 ]
-                time.sleep(own_dice.uniform(0, 0.002))
+                time.sleep(own_generator.uniform(0, 0.002))
                 results.append(compiled(*inputs))
-            for turn, found in enumerate(results):
-                for number, result in enumerate(found):
-                    i, step = mine[number % len(mine)]
+            for run_number, actual in enumerate(results):
+                for number, result in enumerate(actual):
+                    i, step = own_steps[number % len(own_steps)]
                     inputs_of_all = [
-                        input_of(rank, step.shape, step.dtype, 100 * turn + i)
+                        input_of(rank, step.shape, step.dtype, 100 * run_number + i)
                         for rank in step.group.ranks
                     ]
-                    wanted = step.wanted(inputs_of_all, step.group.rank())
-                    self.expect(result, wanted, step.dtype)
+                    expected = step.expected(inputs_of_all, step.group.rank())
+                    self.expect(result, expected, step.dtype)
 
     def check_one_function_twice_in_a_program(self) -> None:
         """If a program uses a jit function twice, XLA compiles the function's calls once."""
         average = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
-        both = jax.jit(lambda a, b: (average(a), average(b)))
+        two_averages = jax.jit(lambda a, b: (average(a), average(b)))
         for _ in range(20):
-            first, second = both(jnp.full(5000, 1.0), jnp.full(5000, 10.0))
+            first, second = two_averages(jnp.full(5000, 1.0), jnp.full(5000, 10.0))
             assert (first == self.size).all() and (second == 10 * self.size).all()
 
     def check_programs_that_run_at_the_same_time(self) -> None:
@@ -125,7 +129,7 @@ class JaxCompiledChecks(Suite):
         part = slice(2 * rank, 2 * rank + 2)
         scattered = np.concatenate([self.weights(r, 2) for r in range(size)])
         gathered = np.mean([self.weights(r, size * rows) for r in range(size)], 0)
-        cases: list[tuple[Run, int, Array]] = [
+        cases: list[tuple[ArrayFunction, int, Array]] = [
             (hvd.allreduce, rows, mean),
             (lambda x: hvd.allreduce(x, op=hvd.Sum), rows, total),
             (lambda x: hvd.allreduce(x, prescale_factor=0.5, postscale_factor=4.0), rows, 2 * mean),
@@ -135,10 +139,12 @@ class JaxCompiledChecks(Suite):
             (hvd.allgather, size * rows, gathered[rows * rank : rows * (rank + 1)]),
             (hvd.alltoall, rows, np.concatenate([array[part] for array in of_all])),
         ]
-        for call, count, wanted in cases:
+        for call, count, expected in cases:
             weights = self.weights(rank, count)
 
-            def loss(x: jax.Array, call: Run = call, weights: Array = weights) -> jax.Array:
+            def loss(
+                x: jax.Array, call: ArrayFunction = call, weights: Array = weights
+            ) -> jax.Array:
                 return (call(x) * weights).sum()
 
             for transform in (
@@ -146,14 +152,14 @@ class JaxCompiledChecks(Suite):
                 jax.jit(jax.grad(loss)),
                 jax.jit(jax.grad(jax.checkpoint(loss))),
             ):
-                found = transform(jnp.ones(rows))
-                np.testing.assert_allclose(found, wanted, rtol=1e-12)
+                actual = transform(jnp.ones(rows))
+                np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
     def check_gradient_of_unequal_parts(self) -> None:
-        """Some ranks get one row more of the reducescatter, and one of them may get none."""
+        """Some ranks get one row more of the reducescatter than others. A rank may get no row."""
         for rows in (1, 2 * self.size + 1):
-            count, rest = divmod(rows, self.size)
-            of_all = [self.weights(r, count + (r < rest)) for r in range(self.size)]
+            count, remainder = divmod(rows, self.size)
+            of_all = [self.weights(r, count + (r < remainder)) for r in range(self.size)]
             weights, scattered = of_all[self.rank], np.concatenate(of_all)
 
             def loss(x: jax.Array, weights: Array = weights) -> jax.Array:
@@ -176,11 +182,11 @@ class JaxCompiledChecks(Suite):
     def check_forward_derivatives(self) -> None:
         tangent = jnp.arange(6.0) * (self.rank + 1)
         for call in (hvd.allreduce, hvd.allgather, lambda x: hvd.broadcast(x, 0)):
-            value, moved = jax.jit(lambda x, t, call=call: jax.jvp(call, (x,), (t,)))(
+            value, tangent_result = jax.jit(lambda x, t, call=call: jax.jvp(call, (x,), (t,)))(
                 jnp.ones(6), tangent
             )
             assert (value == 1).all()
-            assert jnp.array_equal(moved, call(tangent))
+            assert jnp.array_equal(tangent_result, call(tangent))
 
     def check_gradient_through_a_loop(self) -> None:
         def loss(x: jax.Array) -> jax.Array:
@@ -199,20 +205,22 @@ class JaxCompiledChecks(Suite):
         assert hvd.allreduce({}) == {}
 
     def check_calls_on_constants(self) -> None:
-        """They are a part of the program, so they run in each of its turns on all ranks, even if
-        the ranks trace the program in different turns."""
+        """A call on a constant is part of the compiled program. So all ranks make this call in each
+        run, even if they trace the program in different runs."""
 
         @jax.jit
         def rows_of_all(x: jax.Array) -> jax.Array:
             return hvd.allreduce(np.float32(len(x)), op=hvd.Sum)
 
-        for turn in range(4):  # rank 0 traces in each turn, the others in the first two
-            rows = [3 + turn if rank == 0 else 3 + turn % 2 for rank in range(self.size)]
-            assert rows_of_all(jnp.ones(rows[self.rank])) == sum(rows), turn
+        for run_number in range(4):  # rank 0 traces in each run, the other ranks in the first two
+            rows = [
+                3 + run_number if rank == 0 else 3 + run_number % 2 for rank in range(self.size)
+            ]
+            assert rows_of_all(jnp.ones(rows[self.rank])) == sum(rows), run_number
 
-        own, size = np.array([self.rank + 1.0]), self.size
+        own_value, size = np.array([self.rank + 1.0]), self.size
         total = size * (size + 1) / 2
-        for constant in (own, jnp.asarray(own), own[0]):
+        for constant in (own_value, jnp.asarray(own_value), own_value[0]):
             program = jax.jit(lambda x, c=constant: x * hvd.allreduce(c, op=hvd.Sum))
             assert "farandole_call" in program.lower(jnp.ones(2)).as_text()
             assert (program(jnp.ones(2)) == total).all()
@@ -225,12 +233,12 @@ class JaxCompiledChecks(Suite):
             assert looped[0] == 3 * total
 
     def check_calls_on_constants_outside_of_jit(self) -> None:
-        """Eager derivatives and vmap make them at once, also with shapes that differ."""
-        uneven = np.ones(1 + self.rank)
+        """Outside of jit, derivatives and vmap make such calls at once. The shapes may differ."""
+        rank_rows = np.ones(1 + self.rank)
         total = self.size * (self.size + 1) / 2
 
         def scaled(x: jax.Array) -> jax.Array:
-            return (x * hvd.allgather(uneven).sum()).sum()
+            return (x * hvd.allgather(rank_rows).sum()).sum()
 
         assert (jax.grad(scaled)(jnp.ones(2)) == total).all()
         assert (jax.vmap(scaled)(jnp.ones(2)) == total).all()
@@ -241,7 +249,7 @@ class JaxCompiledChecks(Suite):
                 return x * int(hvd.allreduce(np.int32(2), op=hvd.Sum))
 
         assert with_number(1.0) == 2 * self.size
-        program = jax.jit(lambda x: x + hvd.alltoall(uneven, [1] * self.size)[0])
+        program = jax.jit(lambda x: x + hvd.alltoall(rank_rows, [1] * self.size)[0])
         self.expect_error("splits cannot be used inside jit", program, 1.0)
         with pytest.raises(jax.errors.ConcretizationTypeError):
             jax.jit(lambda x: x * int(hvd.allreduce(np.int32(2))))(1.0)
@@ -283,7 +291,7 @@ class JaxCompiledChecks(Suite):
         assert (jax.jit(per_example)(examples) == 2 * examples).all()
 
     def check_steps_until_the_data_ends(self) -> None:
-        """Rank r makes 3 + r steps. A rank that has joined counts as zeros."""
+        """Rank r makes 3 + r steps. A joined rank contributes zeros."""
         total = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
         for step in range(3 + self.rank):
             ranks = self.size - max(0, step - 2)
@@ -307,18 +315,18 @@ class JaxCompiledChecks(Suite):
     def check_programs_that_are_compiled_ahead(self) -> None:
         tree = {"w": jnp.ones(3), "b": jnp.full(2, 1.0 * self.rank)}
         compiled = jax.jit(hvd.allreduce).lower(tree).compile()
-        for _ in range(3):  # from the second time on, JAX may take a shorter way
+        for _ in range(3):  # from the second call on, JAX may use a faster path
             found = compiled(tree)
             assert (found["w"] == 1).all() and (found["b"] == (self.size - 1) / 2).all()
 
     def check_an_input_that_is_used_again(self) -> None:
-        """The result of an allreduce takes the memory of its input, or of a copy of it."""
+        """The result of an allreduce uses the memory of its input, or of a copy of the input."""
         x = jnp.arange(5000.0) + self.rank
         sums = jax.jit(lambda x: (hvd.allreduce(x, op=hvd.Sum), x + 1, hvd.broadcast(x, 0)))
         for _ in range(3):
-            total, more, first = sums(x)
-            wanted = self.size * jnp.arange(5000.0) + self.size * (self.size - 1) / 2
-            assert jnp.array_equal(total, wanted) and jnp.array_equal(more, x + 1)
+            total, second_total, first = sums(x)
+            expected = self.size * jnp.arange(5000.0) + self.size * (self.size - 1) / 2
+            assert jnp.array_equal(total, expected) and jnp.array_equal(second_total, x + 1)
             assert jnp.array_equal(first, jnp.arange(5000.0))
 
     def check_errors_of_compiled_calls(self) -> None:
@@ -336,7 +344,7 @@ class JaxCompiledChecks(Suite):
             assert (reduce(jnp.ones(3)) == 1).all()
 
     def check_failures_that_nothing_waits_for(self) -> None:
-        """A failed program does not make later ones fail, and the job can be left."""
+        """After a failed program, later programs work, and the rank can leave the job."""
         if self.size == 1:
             return
         for leave in (False, True):
@@ -371,15 +379,15 @@ class JaxCompiledChecks(Suite):
                 finally:
                     raise RuntimeError("Array has been deleted")
             except RuntimeError as error:
-                return our_error(error)
+                return find_cause(error)
 
         for text in ("ABORTED: ", "INTERNAL: Compute error: Error dispatching computation: "):
             lost = cause_of(f"{text}GroupLostError: rank 1 has left")
             assert isinstance(lost, hvd.GroupLostError) and str(lost) == "rank 1 has left"
-        wrong = cause_of("ABORTED: CallError: the shape differs")
-        assert isinstance(wrong, hvd.CallError) and str(wrong) == "the shape differs"
-        other = cause_of("INTERNAL: something else")
-        assert type(other) is RuntimeError and str(other) == "Array has been deleted"
+        call_error = cause_of("ABORTED: CallError: the shape differs")
+        assert isinstance(call_error, hvd.CallError) and str(call_error) == "the shape differs"
+        other_error = cause_of("INTERNAL: something else")
+        assert type(other_error) is RuntimeError and str(other_error) == "Array has been deleted"
 
     def check_programs_of_an_earlier_job(self) -> None:
         double = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))

@@ -30,8 +30,8 @@ def bits_of(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def all_kinds(seed: int) -> dict[str, Any]:
-    """Return values of all kinds, which differ between seeds in every array."""
+def values_of_all_kinds(seed: int) -> dict[str, Any]:
+    """Return values of all kinds. Each array differs between seeds."""
     random = np.random.default_rng(seed)
     numbers = random.integers(1, 100, 6).astype("float32").reshape(2, 3)
     payload = np.array([0x7FC00001 + seed, 0xFF800000, 0x80000000, 1], "uint32")
@@ -64,19 +64,19 @@ class JaxElasticChecks:
         return {name: bits_of(getattr(state, name)) for name in names}
 
     def check_restore_is_exact(self) -> None:
-        values = all_kinds(self.rank)
+        values = values_of_all_kinds(self.rank)
         state = elastic.JaxState(**values)
-        wanted = self.values_of(state, values)
+        expected = self.values_of(state, values)
         for _ in range(2):
-            for name, other in all_kinds(self.rank + 50).items():
+            for name, other in values_of_all_kinds(self.rank + 50).items():
                 setattr(state, name, other)
-            assert self.values_of(state, values) != wanted
+            assert self.values_of(state, values) != expected
             state.restore()
-            assert self.values_of(state, values) == wanted
+            assert self.values_of(state, values) == expected
             state.mixed["numpy"][0, 0] += 1  # a change in place must not reach the saved state
             state.objects["b"].append(5)
             state.restore()
-            assert self.values_of(state, values) == wanted
+            assert self.values_of(state, values) == expected
             assert list(state.objects) == ["b", "a", 3]
         state.batch = 77
         state.commit()
@@ -85,17 +85,17 @@ class JaxElasticChecks:
         assert state.batch == 77
 
     def check_sync_is_exact(self) -> None:
-        values = all_kinds(self.rank)
+        values = values_of_all_kinds(self.rank)
         state = elastic.JaxState(**values)
         state.sync()
-        wanted = {name: bits_of(value) for name, value in all_kinds(0).items()}
-        assert self.values_of(state, values) == wanted
+        expected = {name: bits_of(value) for name, value in values_of_all_kinds(0).items()}
+        assert self.values_of(state, values) == expected
         state.batch = -1
         state.restore()
-        assert self.values_of(state, values) == wanted
+        assert self.values_of(state, values) == expected
 
     def check_objects_may_differ(self) -> None:
-        """Values without arrays are those of rank 0, whatever the other ranks have."""
+        """All ranks get rank 0's values that contain no arrays, even if their own values differ."""
         losses = [0.5, 0.25] if self.rank == 0 else []
         best = {"name": "first"} if self.rank == 0 else None
         state = elastic.JaxState(params=jnp.ones(2), losses=losses, best=best)
@@ -103,9 +103,11 @@ class JaxElasticChecks:
         assert (state.losses, state.best) == ([0.5, 0.25], {"name": "first"})
 
     def check_arrays_must_not_differ(self) -> None:
-        for mine in (jnp.ones(3), jnp.ones(2, "int32"), None, {"w": jnp.ones(2)}):
-            last = self.rank == self.size - 1 and self.size > 1
-            state = elastic.JaxState(step=self.rank, params=mine if last else jnp.ones(2))
+        for value_of_rank_0 in (jnp.ones(3), jnp.ones(2, "int32"), None, {"w": jnp.ones(2)}):
+            is_last = self.rank == self.size - 1 and self.size > 1
+            state = elastic.JaxState(
+                step=self.rank, params=value_of_rank_0 if is_last else jnp.ones(2)
+            )
             try:
                 state.sync()
             except hvd.CallError as error:
@@ -142,19 +144,19 @@ class JaxElasticChecks:
     def check_arrays_that_a_program_donates(self) -> None:
         double = jax.jit(lambda x: jax.tree.map(lambda y: y + y, x), donate_argnums=0)
         state = elastic.JaxState(params={"w": jnp.arange(1000.0), "b": jnp.ones(())})
-        wanted = bits_of(state.params)
+        expected = bits_of(state.params)
         for _ in range(3):
             state.params = double(state.params)
             assert state.params["w"][2] == 4
             state.restore()
-            assert bits_of(state.params) == wanted
+            assert bits_of(state.params) == expected
 
     def check_arrays_that_are_deleted(self) -> None:
         state = elastic.JaxState(params=jnp.arange(8.0), key=jax.random.key(3))
-        wanted = bits_of((state.params, state.key))
+        expected = bits_of((state.params, state.key))
         state.params.delete()
         state.restore()
-        assert bits_of((state.params, state.key)) == wanted
+        assert bits_of((state.params, state.key)) == expected
 
     def failing_program(self) -> Callable[[Any], Any]:
         """Return a program that works as long as no rank has left the job."""
@@ -174,7 +176,7 @@ class JaxElasticChecks:
             while state.batch < 3:
                 if len(attempts) == 1 and state.batch == 1 and self.rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
-                state.params = program(state.params)  # nothing waits for the result
+                state.params = program(state.params)  # the program does not wait for the result
                 state.batch += 1
                 state.save()
 
@@ -184,14 +186,14 @@ class JaxElasticChecks:
 
     def check_failures_of_all_kinds(self) -> None:
         """A training whose steps fail ends with the same bits as one without failures."""
-        wanted = self.trained(elastic.JaxState, set())
-        found = self.trained(elastic.JaxState, {("one", 1), ("all", 3), ("members", 4)})
-        assert found == wanted
+        expected = self.train_with_faults(elastic.JaxState, set())
+        actual = self.train_with_faults(elastic.JaxState, {("one", 1), ("all", 3), ("members", 4)})
+        assert actual == expected
 
-    def trained(self, make: Any, faults: set[tuple[str, int]]) -> Any:
+    def train_with_faults(self, make_state: Any, faults: set[tuple[str, int]]) -> Any:
         optimizer = hvd.DistributedOptimizer(optax.adam(0.1))
         params = {"w": jnp.full(5, 1.0 + self.rank), "b": jnp.zeros(())}
-        state = make(
+        state = make_state(
             params=params, opt_state=optimizer.init(params), batch=0, key=jax.random.key(1)
         )
         step = elastic.Step(state)

@@ -16,8 +16,8 @@ from farandole import core
 
 
 def cases() -> Iterator[tuple[Callable[[], object], str]]:
-    yield from _arrays()
-    yield from _traced_calls()
+    yield from _array_cases()
+    yield from _traced_call_cases()
     yield (
         lambda: hvd.DistributedOptimizer(3),
         "optimizer must be an optax.GradientTransformation, such as optax.sgd(0.1); got a int",
@@ -48,12 +48,12 @@ def _state_with_a_tuple_of_nnx() -> None:
         hvd.elastic.JaxState(train=(nnx.Object(), 3))
 
 
-def _arrays() -> Iterator[tuple[Callable[[], object], str]]:
-    known = ", ".join(core.dtypes)
+def _array_cases() -> Iterator[tuple[Callable[[], object], str]]:
+    dtypes = ", ".join(core.dtypes)
     yield lambda: hvd.allreduce("a"), "a jax.Array is needed, not a str"
     yield (
         lambda: hvd.allreduce(np.ones(2, complex)),
-        f"complex128 cannot be reduced or sent; these can: {known}",
+        f"complex128 cannot be reduced or sent; these can: {dtypes}",
     )
     yield (
         lambda: hvd.allreduce(np.ones(2, ">f4")),
@@ -70,15 +70,15 @@ def _arrays() -> Iterator[tuple[Callable[[], object], str]]:
         "the result has the dtype int64 and numbers that do not fit into int32, and JAX would cut "
         "them off: set JAX_ENABLE_X64=1 on all ranks",
     )
-    elsewhere = mock.Mock(spec=jax.Array, dtype=np.dtype("float32"), shape=(2,))
-    elsewhere.devices = lambda: [mock.Mock(platform="tpu")]
+    tpu_array = mock.Mock(spec=jax.Array, dtype=np.dtype("float32"), shape=(2,))
+    tpu_array.devices = lambda: [mock.Mock(platform="tpu")]
     yield (
-        lambda: hvd.allreduce(elsewhere),
+        lambda: hvd.allreduce(tpu_array),
         "the array is on tpu, but calls need arrays on the CPU: set JAX_PLATFORMS=cpu",
     )
 
 
-def _traced_calls() -> Iterator[tuple[Callable[[], object], str]]:
+def _traced_call_cases() -> Iterator[tuple[Callable[[], object], str]]:
     yield (
         lambda: jax.jit(hvd.broadcast, static_argnums=1)(jnp.ones(2, "complex64"), 0),
         f"complex64 cannot be reduced or sent; these can: {', '.join(core.dtypes)}",

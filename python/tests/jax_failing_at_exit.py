@@ -1,6 +1,6 @@
-"""A worker of a job of two. A compiled program fails on both, and rank 1 does not wait for it.
+"""A worker of a job of two, in which a compiled program fails on both ranks.
 
-Rank 0 prints the error of its next call, when rank 1 has ended.
+Rank 1 ends without waiting for the program. Then rank 0 prints the error of its next call.
 """
 
 from __future__ import annotations

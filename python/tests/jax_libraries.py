@@ -19,14 +19,14 @@ from suite import Suite
 import farandole.jax as hvd
 
 STEPS = 20
-ROWS = 12  # of all ranks together, a multiple of every size that is tested
+ROWS = 12  # of all ranks together; each tested job size divides it
 COLUMNS = 5
 # Takes an optimizer, a seed and data, and returns the trained parameters.
-Train = Callable[[Any, int, Any, Any], Any]
+TrainFunction = Callable[[Any, int, Any, Any], Any]
 
 
-def squared_error(predictions: Any, wanted: Any) -> Any:
-    return ((predictions.reshape(-1) - wanted) ** 2).mean()
+def squared_error(predictions: Any, expected: Any) -> Any:
+    return ((predictions.reshape(-1) - expected) ** 2).mean()
 
 
 def train_linen(optimizer: Any, seed: int, x: Any, y: Any) -> Any:
@@ -91,14 +91,14 @@ class JaxLibraryChecks(Suite):
         self.x = jnp.asarray(random.standard_normal((ROWS, COLUMNS)), jnp.float32)
         self.y = jnp.asarray(random.standard_normal(ROWS), jnp.float32)
 
-    def expect_training_of_all_rows(self, train: Train) -> None:
+    def expect_training_of_all_rows(self, train: TrainFunction) -> None:
         own_x, own_y = self.x[self.rank :: self.size], self.y[self.rank :: self.size]
-        together = train(hvd.DistributedOptimizer(optax.adam(0.01)), self.rank, own_x, own_y)
-        alone = train(optax.adam(0.01), self.rank, self.x, self.y)
-        hvd.check_parameters(together)
-        leaves = jax.tree.leaves(together)
+        distributed = train(hvd.DistributedOptimizer(optax.adam(0.01)), self.rank, own_x, own_y)
+        single_process = train(optax.adam(0.01), self.rank, self.x, self.y)
+        hvd.check_parameters(distributed)
+        leaves = jax.tree.leaves(distributed)
         assert len(leaves) == 4
-        for one, other in zip(leaves, jax.tree.leaves(alone), strict=True):
+        for one, other in zip(leaves, jax.tree.leaves(single_process), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
     def check_flax_linen(self) -> None:
@@ -123,7 +123,7 @@ class JaxLibraryChecks(Suite):
 
         own_x, own_y = self.x[self.rank :: self.size], self.y[self.rank :: self.size]
         step = hvd.elastic.Step(state)
-        failures, after = 0, [values()]
+        failures, values_after_failures = 0, [values()]
         while step.ready() and state.batch < 3:
             with step:
                 train(model, optimizer, own_x, own_y)
@@ -131,16 +131,16 @@ class JaxLibraryChecks(Suite):
                     failures += 1
                     raise hvd.GroupLostError("a failure that the test made")
                 state.batch += 1
-                after.append(values())
-        assert failures == 1 and len({tuple(row) for row in after}) == 4
+                values_after_failures.append(values())
+        assert failures == 1 and len({tuple(row) for row in values_after_failures}) == 4
         assert state.model is model and state.optimizer is optimizer
         hvd.check_parameters((nnx.state(model), nnx.state(optimizer)))
-        wanted = NnxModel(nnx.Rngs(0))
-        optimizer = nnx.Optimizer(wanted, adam, wrt=nnx.Param)
+        expected = NnxModel(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(expected, adam, wrt=nnx.Param)
         for _ in range(3):
-            train(wanted, optimizer, own_x, own_y)
-        hvd.check_parameters((nnx.state(model), nnx.state(wanted)))
-        assert values() == [np.asarray(a).tobytes() for a in jax.tree.leaves(nnx.state(wanted))]
+            train(expected, optimizer, own_x, own_y)
+        hvd.check_parameters((nnx.state(model), nnx.state(expected)))
+        assert values() == [np.asarray(a).tobytes() for a in jax.tree.leaves(nnx.state(expected))]
         state.model = None
         state.restore()
         assert state.model is model

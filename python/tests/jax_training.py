@@ -20,7 +20,7 @@ import farandole.jax as hvd
 from farandole import lifecycle
 
 STEPS = 8
-ROWS = 12  # of all ranks together, a multiple of every size that is tested
+ROWS = 12  # of all ranks together; each tested job size divides it
 
 
 def initial_parameters() -> dict[str, Any]:
@@ -60,32 +60,34 @@ class JaxTrainingChecks(Suite):
             params, state = step(params, state, x[batch], y[batch])
         return params
 
-    def expect_close(self, found: Any, wanted: Any) -> None:
-        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    def expect_close(self, actual: Any, expected: Any) -> None:
+        for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
     def check_training_as_one_process_with_all_data(self) -> None:
         for optimizer in (optax.sgd(0.1, momentum=0.9), optax.adam(0.01)):
-            alone = self.train(optimizer, self.x, self.y)
-            together = self.train(
+            single_process = self.train(optimizer, self.x, self.y)
+            distributed = self.train(
                 hvd.DistributedOptimizer(optimizer), self.own_rows(self.x), self.own_rows(self.y)
             )
-            hvd.check_parameters(together)
-            self.expect_close(together, alone)
-            if self.size > 1:  # without the optimizer, the replicas would drift apart
-                apart = self.train(optimizer, self.own_rows(self.x), self.own_rows(self.y))
-                self.expect_error("are not the same on all ranks", hvd.check_parameters, apart)
+            hvd.check_parameters(distributed)
+            self.expect_close(distributed, single_process)
+            if self.size > 1:  # without the distributed optimizer, the replicas differ
+                unsynchronized = self.train(optimizer, self.own_rows(self.x), self.own_rows(self.y))
+                self.expect_error(
+                    "are not the same on all ranks", hvd.check_parameters, unsynchronized
+                )
 
     def check_accumulated_gradients(self) -> None:
         """optax.MultiSteps averages the gradients of two steps."""
         wrapped = optax.MultiSteps(hvd.DistributedOptimizer(optax.sgd(0.1)), 2)
-        together = self.train(wrapped, self.own_rows(self.x), self.own_rows(self.y))
-        hvd.check_parameters(together)
-        alone = self.train(optax.MultiSteps(optax.sgd(0.1), 2), self.x, self.y)
-        self.expect_close(together, alone)
+        distributed = self.train(wrapped, self.own_rows(self.x), self.own_rows(self.y))
+        hvd.check_parameters(distributed)
+        single_process = self.train(optax.MultiSteps(optax.sgd(0.1), 2), self.x, self.y)
+        self.expect_close(distributed, single_process)
 
     def train_by_loss(self, optimizer: Any, names: str, all_rows: bool, compiled: bool) -> Any:
-        """Train with an optimizer whose update() takes more arguments, with these names."""
+        """Train with an optimizer whose update() also takes the arguments with these names."""
         x, y = (data if all_rows else self.own_rows(data) for data in (self.x, self.y))
 
         def value_fn(params: Any) -> jax.Array:
@@ -125,56 +127,59 @@ class JaxTrainingChecks(Suite):
             (optax.contrib.sophia(0.1), "obj_fn", True),
             (optax.contrib.sam(optax.sgd(0.1), ascent, opaque_mode=True), "grad_fn", True),
         ):
-            alone = self.train_by_loss(optimizer, names, True, compiled)
-            together = hvd.DistributedOptimizer(optimizer)
-            found = self.train_by_loss(together, names, False, compiled)
+            single_process = self.train_by_loss(optimizer, names, True, compiled)
+            distributed = hvd.DistributedOptimizer(optimizer)
+            found = self.train_by_loss(distributed, names, False, compiled)
             hvd.check_parameters(found)
-            np.testing.assert_allclose(found["w"], alone["w"], rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(found["w"], single_process["w"], rtol=1e-6, atol=1e-9)
 
     def check_a_sum_of_losses(self) -> None:
-        """Polyak's step is the loss by the square of the gradient, so a sum over n ranks makes it n
-        times smaller, and the step stays the same."""
-        wanted = self.train_by_loss(optax.polyak_sgd(1e9), "value", True, True)
+        """Polyak's step size is the loss divided by the squared gradient. A sum over n ranks makes
+        the gradient n times larger and the step size n times smaller, so the update is the same."""
+        expected = self.train_by_loss(optax.polyak_sgd(1e9), "value", True, True)
         summed = hvd.DistributedOptimizer(optax.polyak_sgd(1e9), op=hvd.Sum)
-        found = self.train_by_loss(summed, "value", False, True)
-        np.testing.assert_allclose(found["w"], wanted["w"], rtol=1e-6, atol=1e-9)
+        actual = self.train_by_loss(summed, "value", False, True)
+        np.testing.assert_allclose(actual["w"], expected["w"], rtol=1e-6, atol=1e-9)
         search = optax.scale_by_backtracking_linesearch(15, store_grad=True)
         summed = hvd.DistributedOptimizer(optax.chain(optax.sgd(1 / self.size), search), op=hvd.Sum)
-        found = self.train_by_loss(summed, "value grad value_fn", False, True)
-        wanted = self.train_by_loss(
+        actual = self.train_by_loss(summed, "value grad value_fn", False, True)
+        expected = self.train_by_loss(
             optax.chain(optax.sgd(1.0), search), "value grad value_fn", True, True
         )
-        np.testing.assert_allclose(found["w"], wanted["w"], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(actual["w"], expected["w"], rtol=1e-6, atol=1e-9)
 
     def check_gradients_of_all_ranks(self) -> None:
         params = initial_parameters()
         x, y = self.own_rows(self.x)[0], self.own_rows(self.y)[0]
-        wanted = jax.grad(loss_of)(params, self.x[0], self.y[0])
+        expected = jax.grad(loss_of)(params, self.x[0], self.y[0])
         for transform in (lambda function: function, jax.jit):
-            value, found = transform(hvd.value_and_grad(loss_of))(params, x, y)
-            self.expect_close(found, wanted)
+            value, actual = transform(hvd.value_and_grad(loss_of))(params, x, y)
+            self.expect_close(actual, expected)
             np.testing.assert_allclose(value, loss_of(params, x, y))
-            self.expect_close(transform(hvd.grad(loss_of))(params, x, y), wanted)
+            self.expect_close(transform(hvd.grad(loss_of))(params, x, y), expected)
 
     def check_gradients_outside_of_the_group(self) -> None:
         """A rank that is not a member gets its own gradients."""
-        params, mine = initial_parameters(), (self.own_rows(self.x)[0], self.own_rows(self.y)[0])
+        params, own_batch = (
+            initial_parameters(),
+            (self.own_rows(self.x)[0], self.own_rows(self.y)[0]),
+        )
         for group in self.groups:
             members = group.ranks if group.included() else [self.rank]
             rows = np.isin(np.arange(ROWS) % self.size, members)
-            wanted = jax.grad(loss_of)(params, self.x[0][rows], self.y[0][rows])
+            expected = jax.grad(loss_of)(params, self.x[0][rows], self.y[0][rows])
             optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), process_set=group)
             for transform in (lambda function: function, jax.jit):
-                found = transform(hvd.grad(loss_of, process_set=group))(params, *mine)
-                self.expect_close(found, wanted)
-                own = jax.grad(loss_of)(params, *mine)
-                updates, _ = transform(optimizer.update)(own, optimizer.init(params))
-                self.expect_close(updates, jax.tree.map(lambda array: -array, wanted))
+                actual = transform(hvd.grad(loss_of, process_set=group))(params, *own_batch)
+                self.expect_close(actual, expected)
+                own_gradients = jax.grad(loss_of)(params, *own_batch)
+                updates, _ = transform(optimizer.update)(own_gradients, optimizer.init(params))
+                self.expect_close(updates, jax.tree.map(lambda array: -array, expected))
             if not group.included():
                 with mock.patch.object(lifecycle, "is_elastic", lambda: True):
                     compiled = jax.jit(hvd.grad(loss_of, process_set=group))
                     with pytest.raises(jax.errors.JaxRuntimeError, match="not a member"):
-                        jax.block_until_ready(compiled(params, *mine))
+                        jax.block_until_ready(compiled(params, *own_batch))
 
     def check_auxiliary_results(self) -> None:
         def with_count(params: Any, x: jax.Array, y: jax.Array) -> Any:
@@ -182,9 +187,9 @@ class JaxTrainingChecks(Suite):
 
         params = initial_parameters()
         x, y = self.own_rows(self.x)[0], self.own_rows(self.y)[0]
-        wanted = jax.grad(loss_of)(params, self.x[0], self.y[0])
-        found, count = hvd.grad(with_count, has_aux=True)(params, x, y)
-        self.expect_close(found, wanted)
+        expected = jax.grad(loss_of)(params, self.x[0], self.y[0])
+        actual, count = hvd.grad(with_count, has_aux=True)(params, x, y)
+        self.expect_close(actual, expected)
         assert count == ROWS // self.size
 
     def check_parameters_of_the_root(self) -> None:
@@ -226,9 +231,9 @@ class JaxTrainingChecks(Suite):
         for call in (broadcast, jax.jit(broadcast)):
             state = call(state_of(self.rank))
             hvd.check_parameters(state)
-            for name, wanted in state_of(root).items():
-                assert state[name].dtype == wanted.dtype, name
-                assert (state[name] == wanted).all(), name
+            for name, expected in state_of(root).items():
+                assert state[name].dtype == expected.dtype, name
+                assert (state[name] == expected).all(), name
         if self.size > 1:
             state["key"] = jax.random.key(self.rank)
             self.expect_error("differs, `['key']`", hvd.check_parameters, state)

@@ -138,5 +138,5 @@ def run_programs_of_page(page: Path, folder: Path) -> None:
 
 
 def everyday_and_long(everyday: Iterable[Any], long: Iterable[Any]) -> list[Any]:
-    """Return the values of a parameter, first those of the everyday tests."""
+    """Return the values of a test parameter. Those in `long` get the marker of the long tests."""
     return [*everyday, *(pytest.param(value, marks=pytest.mark.long) for value in long)]

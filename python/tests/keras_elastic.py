@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras_optimizers import Pair, two_optimizers_in_one
+from keras_optimizers import TwoLayerModel, make_multi_optimizer
 from keras_training import (
     BATCHES,
     EPOCHS,
@@ -39,7 +39,7 @@ class KerasElasticChecks(KerasFixture):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
                 if len(attempts) == 1 and (state.epoch, batch) == (1, 1):
                     raise HostsUpdatedInterrupt(skip_sync=False)
-                # The calls of the other ranks fail, because this one leaves the job.
+                # The calls of the other ranks fail, because this rank leaves the job.
                 if len(attempts) == 2 and (state.epoch, batch) == (1, 1) and rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
 
@@ -75,27 +75,27 @@ class KerasElasticChecks(KerasFixture):
         """A loop without fit(). Rank 0 fails, and then the call of the other ranks fails."""
         model = make_model(seed=self.rank + 1)
         state = hvd.elastic.KerasState(model, batch=0)
-        step, begun = hvd.elastic.Step(state), []
+        step, begun_steps = hvd.elastic.Step(state), []
         variable = model.variables[0]
         while step.ready() and state.batch < 4:
             with step:
-                if not begun:
+                if not begun_steps:
                     first = values_of(model)[0]
-                begun.append(state.batch)
-                if begun == [0, 1] and self.rank == 0:
+                begun_steps.append(state.batch)
+                if begun_steps == [0, 1] and self.rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
                 added = hvd.allreduce(np.ones(variable.shape, "float32"), op=hvd.Sum)
                 variable.assign_add(added)
                 state.batch += 1
-        assert begun == [0, 1, 1, 2, 3]
+        assert begun_steps == [0, 1, 1, 2, 3]
         np.testing.assert_allclose(values_of(model)[0], first + 4 * self.size, rtol=1e-5)
         self.expect_equal_replicas(model)
 
     def expect_same_as_without_failure(self, make: Callable[[], Any]) -> None:
         """A rank fails in the first epoch, before the first commit."""
         x, y = self.own_rows()
-        model, wanted = make(), make()
-        for one in (model, wanted):
+        model, expected = make(), make()
+        for one in (model, expected):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
             one.compile(optimizer=optimizer, loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -107,9 +107,11 @@ class KerasElasticChecks(KerasFixture):
                 if len(attempts) == 1 and batch == 1 and rank == 0:
                     raise hvd.GroupLostError("a failure that the test made")
 
-        def fit(one: Any, *callbacks: Any) -> None:
+        def fit(model_to_fit: Any, *callbacks: Any) -> None:
             rows = ROWS // self.size
-            one.fit(x, y, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks))
+            model_to_fit.fit(
+                x, y, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks)
+            )
 
         @hvd.elastic.run
         def train(state: Any) -> None:
@@ -118,14 +120,14 @@ class KerasElasticChecks(KerasFixture):
 
         train(state)
         assert len(attempts) == 2
-        fit(wanted)
-        self.expect_close_variables(variables_of(model), variables_of(wanted))
+        fit(expected)
+        self.expect_close_variables(variables_of(model), variables_of(expected))
 
     def check_elastic_state_of_an_optimizer_that_is_not_built(self) -> None:
         self.expect_same_as_without_failure(make_model)
 
     def check_elastic_state_without_a_model_that_is_built(self) -> None:
-        """fit() would give the model different weights on each rank."""
+        """If the model were not built, fit() would give it different weights on each rank."""
         model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.5), loss="mse")
         state = hvd.elastic.KerasState(model)
@@ -153,14 +155,15 @@ class KerasElasticChecks(KerasFixture):
         self.expect_sum_works()
 
     def check_elastic_state_of_a_model_that_is_not_called(self) -> None:
-        """All layers are built, but the model that trains them is not. A layer is not used."""
+        """All layers are built, but the model that contains them is not. One layer is never
+        used."""
 
-        class Parts(keras.Model):
+        class NestedModel(keras.Model):
             def __init__(self) -> None:
                 super().__init__()
                 self.part = make_model()
 
-        class Choice(keras.Model):
+        class ModelWithUnusedLayer(keras.Model):
             def __init__(self) -> None:
                 super().__init__()
                 self.used, self.unused = keras.layers.Dense(2), keras.layers.Dense(2)
@@ -168,9 +171,9 @@ class KerasElasticChecks(KerasFixture):
             def call(self, x: Any) -> Any:
                 return self.used(x)
 
-        choice = Choice()
+        choice = ModelWithUnusedLayer()
         choice(np.ones((1, 3), "float32"))
-        for model in (Parts(), choice):
+        for model in (NestedModel(), choice):
             hvd.elastic.KerasState(model).sync()
             self.expect_equal_replicas(model)
 
@@ -188,7 +191,7 @@ class KerasElasticChecks(KerasFixture):
         assert (keras.ops.convert_to_numpy(model.variables[0]) == 1).all()
 
     def check_errors_of_calls_are_not_retried(self) -> None:
-        """In compiled steps, the errors have other classes, but are not retried either."""
+        """Errors of compiled steps have other classes. They are not retried, either."""
         if self.size == 1:
             return
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1 + self.rank)])
@@ -201,8 +204,8 @@ class KerasElasticChecks(KerasFixture):
         self.expect_sum_works()
 
     def check_a_join_keeps_the_weights_of_the_commit(self) -> None:
-        """With use_ema=True and JAX, fit() ends with the averages of the weights, even if it ends
-        because a worker joins."""
+        """With use_ema=True and JAX, fit() replaces the weights by their averages when it ends,
+        also if it ends because a worker joins."""
         model = make_model()
         optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
@@ -211,11 +214,11 @@ class KerasElasticChecks(KerasFixture):
         x, y = self.own_rows()
         state = hvd.elastic.KerasState(model, batch=0)
         committed: list[Any] = []
-        begun: list[Any] = []
+        begun_steps: list[Any] = []
 
-        class Join(keras.callbacks.Callback):
+        class AnnounceNewHost(keras.callbacks.Callback):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                if len(begun) == 1 and batch == 1:
+                if len(begun_steps) == 1 and batch == 1:
                     state.save()
                     committed[:] = [
                         value
@@ -227,40 +230,40 @@ class KerasElasticChecks(KerasFixture):
 
         @hvd.elastic.run
         def train(state: Any) -> None:
-            begun.append(values_of(model))
+            begun_steps.append(values_of(model))
             rates.append(float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)))
-            model.fit(x, y, batch_size=ROWS // self.size, verbose=0, callbacks=[Join()])
+            model.fit(x, y, batch_size=ROWS // self.size, verbose=0, callbacks=[AnnounceNewHost()])
 
         rates: list[float] = []
         state.register_reset_callbacks([lambda: setattr(model.optimizer, "learning_rate", 0.125)])
         train(state)
-        assert rates == [0.5, 0.125]  # what the callback has changed remains
-        found = [value for value in begun[1] if not np.array_equal(value, np.float32(0.125))]
+        assert rates == [0.5, 0.125]  # the change by the callback is kept
+        found = [value for value in begun_steps[1] if not np.array_equal(value, np.float32(0.125))]
         for one, other in zip(found, committed, strict=True):
             np.testing.assert_array_equal(one, other)
 
     def check_batches_that_are_committed_in_pairs(self) -> None:
-        """A failure within train_on_batch(). The trainer for JAX keeps the weights of the batch
-        before, which is newer than the commit."""
-        model, wanted = make_model(), make_model()
-        for one in (model, wanted):
+        """train_on_batch() fails. Keras' trainer for JAX then still has the weights of the batch
+        before, which are newer than the commit."""
+        model, expected = make_model(), make_model()
+        for one in (model, expected):
             one.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
         x, y = self.own_rows()
 
-        def train_with(one: Any, batch: int) -> None:
-            mine = slice(batch * (ROWS // self.size), (batch + 1) * (ROWS // self.size))
-            one.train_on_batch(x[mine], y[mine])
+        def train_with(model_to_train: Any, batch: int) -> None:
+            own_rows = slice(batch * (ROWS // self.size), (batch + 1) * (ROWS // self.size))
+            model_to_train.train_on_batch(x[own_rows], y[own_rows])
 
         def fail(*_: Any) -> None:
             raise hvd.GroupLostError("a failure that the test made")
 
-        begun: list[int] = []
+        begun_steps: list[int] = []
 
         @hvd.elastic.run
         def train(state: Any) -> None:
-            begun.append(state.batch)
+            begun_steps.append(state.batch)
             while state.batch < 4:
-                if len(begun) == 1 and state.batch == 3:
+                if len(begun_steps) == 1 and state.batch == 3:
                     model.train_function = fail
                 train_with(model, state.batch)
                 state.batch += 1
@@ -268,10 +271,10 @@ class KerasElasticChecks(KerasFixture):
                     state.commit()
 
         train(hvd.elastic.KerasState(model, batch=0))
-        assert begun == [0, 2]
+        assert begun_steps == [0, 2]
         for batch in range(4):
-            train_with(wanted, batch)
-        self.expect_close(model, wanted)
+            train_with(expected, batch)
+        self.expect_close(model, expected)
 
     def check_the_state_of_an_optimizer_that_is_compiled_later(self) -> None:
         model = make_model()
@@ -283,8 +286,8 @@ class KerasElasticChecks(KerasFixture):
         assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == 0.5
 
     def check_the_order_of_the_callbacks(self) -> None:
-        """Each commit has the batch and the epoch of its weights, whatever the order is. The
-        optimizer counts the batches, too."""
+        """With each order of the callbacks, a commit has the batch and the epoch of its weights.
+        The optimizer's count of batches agrees, too."""
         model, trained = make_model(), 0
         model.compile(keras.optimizers.SGD(0.1), loss="mse")
         x, y = self.own_rows()
@@ -299,15 +302,21 @@ class KerasElasticChecks(KerasFixture):
         def fit_one_epoch(state: Any, order: Any) -> None:
             size = ROWS // self.size
             callbacks = [Fail(), *(kind(state) for kind in order)]
-            left = slice(state.batch * size, None)
-            model.fit(x[left], y[left], batch_size=size, verbose=0, callbacks=callbacks)
+            remaining_rows = slice(state.batch * size, None)
+            model.fit(
+                x[remaining_rows],
+                y[remaining_rows],
+                batch_size=size,
+                verbose=0,
+                callbacks=callbacks,
+            )
 
-        kinds = (
+        callback_types = (
             hvd.elastic.CommitStateCallback,
             hvd.elastic.UpdateBatchStateCallback,
             hvd.elastic.UpdateEpochStateCallback,
         )
-        for order in itertools.permutations(kinds):
+        for order in itertools.permutations(callback_types):
             trained = 0
             model.optimizer.iterations.assign(0)
             state = hvd.elastic.KerasState(model, batch=0, epoch=0)
@@ -329,14 +338,14 @@ class KerasElasticChecks(KerasFixture):
     def check_no_commit_leaves_an_epoch_without_batches(self) -> None:
         model = make_model()
         model.compile(keras.optimizers.SGD(0.1), loss="mse")
-        for interval, wanted in (
+        for interval, expected in (
             (1, [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]),
             (2, [(0, 2), (1, 0), (1, 2), (2, 0)]),
             (3, [(0, 3), (1, 0), (1, 3), (2, 0)]),
             (BATCHES + 1, [(1, 0), (2, 0)]),
             (0, [(1, 0), (2, 0)]),
         ):
-            assert self.commits_of_fit(model, interval) == wanted, interval
+            assert self.commits_of_fit(model, interval) == expected, interval
 
     def check_executions_of_several_batches(self) -> None:
         """Callbacks count batches, even if the model trains several of them at once."""
@@ -344,13 +353,13 @@ class KerasElasticChecks(KerasFixture):
             return  # there, Keras trains one batch at a time
         model = make_model()
         model.compile(keras.optimizers.SGD(0.1), loss="mse", steps_per_execution=2)
-        for interval, wanted in (
+        for interval, expected in (
             (1, [(0, 2), (1, 0), (1, 2), (2, 0)]),
             (2, [(0, 2), (1, 0), (1, 2), (2, 0)]),
             (3, [(1, 0), (2, 0)]),
             (0, [(1, 0), (2, 0)]),
         ):
-            assert self.commits_of_fit(model, interval) == wanted, interval
+            assert self.commits_of_fit(model, interval) == expected, interval
         # Old versions of Keras give on_train_batch_end() the first batch of an execution.
         state = hvd.elastic.KerasState(model, batch=0)
         callback = hvd.elastic.UpdateBatchStateCallback(state)
@@ -361,13 +370,13 @@ class KerasElasticChecks(KerasFixture):
             callback.on_train_batch_begin(first)
             callback.on_train_batch_end(first)
             assert state.batch == wanted_batch
-        # A loop of one's own may call on_train_batch_end() only.
+        # A user's own loop may call only on_train_batch_end().
         commits: list[int] = []
         state.commit = lambda: commits.append(batch)
-        committing = hvd.elastic.CommitStateCallback(state, batches_per_commit=2)
-        committing.on_train_begin()
+        commit_callback = hvd.elastic.CommitStateCallback(state, batches_per_commit=2)
+        commit_callback.on_train_begin()
         for batch in (*range(5), *range(5)):
-            committing.on_train_batch_end(batch)
+            commit_callback.on_train_batch_end(batch)
         assert commits == [1, 3, 0, 2, 4]
 
     def commits_of_fit(self, model: Any, interval: int) -> list[tuple[int, int]]:
@@ -385,16 +394,16 @@ class KerasElasticChecks(KerasFixture):
         return commits
 
     def check_the_state_of_optimizers_with_names_of_their_own(self) -> None:
-        """A new rank gets the momentum of all of them, and a commit keeps it."""
+        """A new rank gets the momentum of all optimizers. A commit keeps the momentum."""
         for names, given in (
             (["d_optimizer", "g_optimizer"], False),
             ([], True),
         ):
-            model = Pair(names)
+            model = TwoLayerModel(names)
             model.build_optimizers()
-            chosen = model.all_optimizers if given else None
+            optimizers = model.all_optimizers if given else None
             momentums = [optimizer.momentums[0] for optimizer in model.all_optimizers]
-            state = hvd.elastic.KerasState(model, chosen)
+            state = hvd.elastic.KerasState(model, optimizers)
             for number, momentum in enumerate(momentums):
                 momentum.assign(keras.ops.full(momentum.shape, 10 * number + self.rank + 5.0))
             state.sync()
@@ -406,31 +415,31 @@ class KerasElasticChecks(KerasFixture):
             hvd.check_parameters([*model.weights, *momentums])
 
     def check_the_state_of_seed_generators(self) -> None:
-        """A commit keeps the states of this rank. Other ranks do not get them, not even new ones,
-        because all ranks would drop the same units."""
+        """A commit keeps the seed states of this rank. Other and new ranks do not get these states,
+        because then all ranks would drop the same units."""
         model = make_model(seed=self.rank + 1, dropout=0.5)
         model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
-        before = seeds_of(model)
+        seeds_before = seeds_of(model)
         state = hvd.elastic.KerasState(model)
         for _ in range(2):
             state.sync()
-            assert seeds_of(model) == before
+            assert seeds_of(model) == seeds_before
         self.train_together(model, model.optimizer)
-        assert seeds_of(model) != before
+        assert seeds_of(model) != seeds_before
         state.restore()
-        assert seeds_of(model) == before
+        assert seeds_of(model) == seeds_before
 
     def check_local_variables_of_a_state(self) -> None:
-        """The state comes from rank 0, but ranks that have it keep their local variables, and their
-        momentum. A new rank gets those of rank 0."""
+        """All ranks get the state of rank 0. But ranks that have trained before keep their local
+        variables and the momentum of these. A new rank gets both from rank 0."""
         self.sync_local_variables(keras.optimizers.SGD(0.1, momentum=0.9))
         if hasattr(keras.optimizers, "MultiOptimizer"):
-            self.sync_local_variables(two_optimizers_in_one())
+            self.sync_local_variables(make_multi_optimizer())
 
-    def sync_local_variables(self, inner: Any) -> None:
+    def sync_local_variables(self, base_optimizer: Any) -> None:
         model = make_model(seed=self.rank + 1)
         local = model.layers[-1]
-        optimizer = hvd.PartialDistributedOptimizer(inner, local_layers=local)
+        optimizer = hvd.PartialDistributedOptimizer(base_optimizer, local_layers=local)
         model.compile(optimizer, loss="mse")
         state = hvd.elastic.KerasState(model)
         state.sync()
@@ -449,9 +458,9 @@ class KerasElasticChecks(KerasFixture):
             if is_new:
                 state = hvd.elastic.KerasState(model)
             state.sync()
-            wanted = [*[5 if is_new else self.rank + 5] * len(own), *[5] * len(shared)]
+            expected = [*[5 if is_new else self.rank + 5] * len(own), *[5] * len(shared)]
             for _ in range(2):
-                for variable, number in zip([*own, *shared], wanted, strict=True):
+                for variable, number in zip([*own, *shared], expected, strict=True):
                     assert (keras.ops.convert_to_numpy(variable) == number).all(), number
                     variable.assign(variable * 0)
                 state.restore()

@@ -31,10 +31,10 @@ def cases() -> Iterator[Case]:
         "the array has the dtype >i4, whose byte order is not that of this machine: use "
         'array.astype("int32")',
     )
-    yield from _optimizers()
-    yield from _training()
-    yield from _callbacks()
-    yield from _states()
+    yield from _optimizer_cases()
+    yield from _training_cases()
+    yield from _callback_cases()
+    yield from _state_cases()
     yield (
         lambda: hvd.broadcast_variables([3], 0),
         "variables must be a list of variables, such as model.variables; it contains 3",
@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
     )
 
 
-def _optimizers() -> Iterator[Case]:
+def _optimizer_cases() -> Iterator[Case]:
     yield (
         lambda: hvd.DistributedOptimizer("adam"),
         "optimizer must be an optimizer of Keras 3, such as keras.optimizers.Adam(0.001); got "
@@ -94,9 +94,9 @@ def _optimizers() -> Iterator[Case]:
         "backward_passes_per_step is 2, but gradient_accumulation_steps of the optimizer is 3: "
         "give one of them",
     )
-    several = keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(sgd()))
+    multi_optimizer = keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(sgd()))
     yield (
-        lambda: hvd.DistributedOptimizer(several, backward_passes_per_step=2),
+        lambda: hvd.DistributedOptimizer(multi_optimizer, backward_passes_per_step=2),
         "backward_passes_per_step is 2, but a MultiOptimizer does not accumulate gradients: give "
         "gradient_accumulation_steps=2 to each of its optimizers, which then average the gradients "
         "of several batches",
@@ -128,13 +128,13 @@ def _fit(optimizer: Any, callback: Any = None, **options: Any) -> None:
     model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0, callbacks=callbacks)
 
 
-def _training() -> Iterator[Case]:
+def _training_cases() -> Iterator[Case]:
     yield (
         lambda: _fit(hvd.DistributedOptimizer(keras.optimizers.SGD()), jit_compile=True),
         "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "
         'model.compile(..., jit_compile=False), or "auto"',
     )
-    keras.config.disable_traceback_filtering()  # it adds the arguments of Keras' layers to errors
+    keras.config.disable_traceback_filtering()  # filtering would add arguments of layers to errors
     inner = hvd.DistributedOptimizer(keras.optimizers.SGD())
     yield (
         lambda: _fit(keras.optimizers.LossScaleOptimizer(inner), run_eagerly=True),
@@ -144,15 +144,15 @@ def _training() -> Iterator[Case]:
     keras.config.enable_traceback_filtering()
 
 
-def _callbacks() -> Iterator[Case]:
+def _callback_cases() -> Iterator[Case]:
     yield (
         lambda: hvd.callbacks.LearningRateScheduleCallback(None, 1.0),
         "initial_lr must be the learning rate that is multiplied; got None",
     )
-    falling = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     yield (
         lambda: _fit(
-            keras.optimizers.SGD(falling), hvd.callbacks.LearningRateScheduleCallback(0.1, 1.0)
+            keras.optimizers.SGD(schedule), hvd.callbacks.LearningRateScheduleCallback(0.1, 1.0)
         ),
         "the optimizer has a learning rate schedule of its own: give it a number, or leave out "
         "this callback",
@@ -175,7 +175,7 @@ def _callbacks() -> Iterator[Case]:
     )
 
 
-def _states() -> Iterator[Case]:
+def _state_cases() -> Iterator[Case]:
     headline = "the ranks cannot begin with the same variables:"
     advice = (
         "Build the model and its optimizers in the same way on all ranks before the training "

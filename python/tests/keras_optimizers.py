@@ -13,18 +13,21 @@ import farandole.keras as hvd
 from farandole.keras.variables import optimizers_of, variables_of
 
 
-def two_optimizers_in_one(**options: Any) -> Any:
-    """Return a MultiOptimizer; Keras 3.5 has none. The last layer has an optimizer of its own."""
+def make_multi_optimizer(**options: Any) -> Any:
+    """Return a MultiOptimizer, which gives the last layer its own optimizer. Keras 3.5 has no such
+    class."""
 
-    def chosen(variable: Any) -> Any:
-        return of_last if variable.shape[-1] == 1 else of_others
+    def optimizer_of(variable: Any) -> Any:
+        return last_layer_optimizer if variable.shape[-1] == 1 else default_optimizer
 
-    of_last, of_others = (keras.optimizers.SGD(0.1, momentum=0.9, **options) for _ in range(2))
-    return keras.optimizers.MultiOptimizer(chosen)
+    last_layer_optimizer, default_optimizer = (
+        keras.optimizers.SGD(0.1, momentum=0.9, **options) for _ in range(2)
+    )
+    return keras.optimizers.MultiOptimizer(optimizer_of)
 
 
-class Pair(keras.Model):
-    """Two layers, each with an optimizer, as in a GAN. The optimizers become attributes with these
+class TwoLayerModel(keras.Model):
+    """Two layers with one optimizer each, as in a GAN. The optimizers become attributes with these
     names or, without names, a list."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -57,18 +60,18 @@ class KerasOptimizersChecks(KerasFixture):
             options: Any = {"epochs": 1, "shuffle": False, "verbose": 0}
             model.fit(x, y, batch_size=ROWS // self.size, callbacks=list(callbacks), **options)
 
-        for way in ("callback", "state", "compile"):
+        for distributed_by in ("callback", "state", "compile"):
             model = make_model()
             model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
             fit(model)
-            self.expect_apart(model)
+            self.expect_different_replicas(model)
             optimizer = hvd.DistributedOptimizer(model.optimizer)
             model.optimizer = optimizer
-            if way == "callback":
+            if distributed_by == "callback":
                 fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
             else:
                 hvd.broadcast_variables(variables_of(model), root_rank=0)
-                if way == "state":
+                if distributed_by == "state":
                     hvd.elastic.KerasState(model).sync()
                 else:
                     model.compile(optimizer, loss="mse")
@@ -76,25 +79,26 @@ class KerasOptimizersChecks(KerasFixture):
             self.expect_equal_replicas(model)
 
     def check_optimizers_of_a_model(self) -> None:
-        """Each is found once, in the order of the names, and its variables are compared."""
+        """Each optimizer is found once, in the order of the names. The variables of all are
+        compared."""
         for names in (["z", "a"], []):
-            model = Pair(names)
+            model = TwoLayerModel(names)
             assert optimizers_of(model) == model.all_optimizers[:: -1 if names else 1]
             model.build_optimizers()
             hvd.broadcast_variables(variables_of(model), root_rank=0)
             self.expect_equal_replicas(model)
             momentum = model.all_optimizers[1].momentums[0]
             momentum.assign(keras.ops.full(momentum.shape, float(self.rank)))
-            self.expect_apart(model)
+            self.expect_different_replicas(model)
 
     def check_broadcast_of_optimizers_with_names_of_their_own(self) -> None:
-        """If an optimizer is not built yet on some rank, its variables come after the first batch,
-        but those of the model before."""
+        """If an optimizer is not built yet on some rank, the callback broadcasts its variables
+        after the first batch. The variables of the model are broadcast before this batch."""
         root = self.size - 1
-        for waits in (False, True):
+        for has_to_wait in (False, True):
             keras.utils.set_random_seed(self.rank)
-            model = Pair(["d_optimizer", "g_optimizer"])
-            if not waits or self.rank == root:
+            model = TwoLayerModel(["d_optimizer", "g_optimizer"])
+            if not has_to_wait or self.rank == root:
                 model.build_optimizers()
                 momentum = model.d_optimizer.momentums[0]
                 momentum.assign(keras.ops.full(momentum.shape, self.rank + 5.0))
@@ -105,7 +109,7 @@ class KerasOptimizersChecks(KerasFixture):
                 warnings.filterwarnings("error", "the optimizer of this model is not distributed")
                 callback.on_train_begin()
             hvd.check_parameters(model.weights)
-            if waits and self.rank != root:  # as the first batch does
+            if has_to_wait and self.rank != root:  # as the first batch does
                 model.build_optimizers()
             callback.on_train_batch_end(0)
             self.expect_equal_replicas(model)
@@ -118,7 +122,7 @@ class KerasOptimizersChecks(KerasFixture):
         for options in ({}, {"global_clipnorm": 0.1}):
             model = make_model(seed=1)
             optimizer = hvd.PartialDistributedOptimizer(
-                two_optimizers_in_one(**options), local_layers=model.layers[2]
+                make_multi_optimizer(**options), local_layers=model.layers[2]
             )
             if options:
                 text = "an optimizer with global_clipnorm cannot have local variables"
@@ -126,4 +130,4 @@ class KerasOptimizersChecks(KerasFixture):
             else:
                 self.train_together(model, optimizer)
                 hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
-                self.expect_apart(model)
+                self.expect_different_replicas(model)

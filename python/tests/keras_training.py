@@ -1,4 +1,4 @@
-"""Training with Keras on the backend that KERAS_BACKEND names: after fit(), the replicas are equal
+"""Training with Keras on the backend that KERAS_BACKEND names. After fit(), the replicas are equal
 bit by bit, and they have learned what one process learns from all data."""
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ from farandole.keras.variables import variables_of
 
 assert os.environ.get("WANTED_KERAS", keras.__version__) == keras.__version__
 
-ROWS = 24  # of a batch of all ranks together, a multiple of every size that is tested
+ROWS = 24  # of a batch of all ranks together; each tested job size divides it
 BATCHES = 4
-WORDS = 20
+VOCABULARY_SIZE = 20
 EPOCHS = 2
 
 
 @contextmanager
 def quick_torch_compile() -> Iterator[None]:
-    """Let torch.compile() trace and split programs as usual, but not compile C++ for a minute."""
+    """Let torch.compile() trace and split programs as usual, but skip the C++ compiler, which would
+    take a minute."""
     if keras.config.backend() != "torch":
         yield
         return
     torch = importlib.import_module("torch")
-    real = torch.compile
-    torch.compile = functools.partial(real, backend="aot_eager")
+    original_compile = torch.compile
+    torch.compile = functools.partial(original_compile, backend="aot_eager")
     try:
         yield
     finally:
-        torch.compile = real
+        torch.compile = original_compile
 
 
 class KerasFrontend:
-    """The conformance suite runs on the backend's frontend; the checks here need only the names."""
+    """The frontend for these checks, which use only its module. The conformance suite tests the
+    frontend of each backend."""
 
     api = hvd
     dtypes: Sequence[str] = ()
@@ -71,7 +73,7 @@ def make_model(seed: int = 1, dropout: float = 0.0) -> Any:
     return keras.Sequential(
         [
             keras.Input((3,), dtype="int32"),
-            layers.Embedding(WORDS, 4),
+            layers.Embedding(VOCABULARY_SIZE, 4),
             layers.Flatten(),
             layers.Dense(5, activation="tanh"),
             layers.Dropout(dropout, seed=seed),
@@ -107,7 +109,7 @@ class TwoOptimizers(keras.Model):
         return {"loss": loss}
 
 
-class RecordRates(keras.callbacks.Callback):
+class RateRecorder(keras.callbacks.Callback):
     """Keeps the learning rate of each batch."""
 
     def __init__(self) -> None:
@@ -122,13 +124,13 @@ class KerasFixture(Suite):
     def __init__(self) -> None:
         super().__init__(KerasFrontend())
         random = np.random.default_rng(3)
-        self.words = random.integers(0, WORDS, (BATCHES, ROWS, 3)).astype("int32")
+        self.words = random.integers(0, VOCABULARY_SIZE, (BATCHES, ROWS, 3)).astype("int32")
         self.y = random.standard_normal((BATCHES, ROWS, 1)).astype("float32")
 
     def own_rows(self) -> tuple[Any, Any]:
         """Return this rank's part of each batch, one batch after another."""
-        mine = slice(self.rank, None, self.size)
-        return np.concatenate(self.words[:, mine]), np.concatenate(self.y[:, mine])
+        own_slice = slice(self.rank, None, self.size)
+        return np.concatenate(self.words[:, own_slice]), np.concatenate(self.y[:, own_slice])
 
     def all_rows(self) -> tuple[Any, Any]:
         return np.concatenate(self.words), np.concatenate(self.y)
@@ -165,18 +167,18 @@ class KerasFixture(Suite):
         )
         return model
 
-    def expect_close(self, found: Any, wanted: Any) -> None:
-        self.expect_close_variables(found.variables, wanted.variables)
+    def expect_close(self, actual: Any, expected: Any) -> None:
+        self.expect_close_variables(actual.variables, expected.variables)
 
-    def expect_close_variables(self, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-        for one, other in zip(found, wanted, strict=True):
+    def expect_close_variables(self, actual: Sequence[Any], expected: Sequence[Any]) -> None:
+        for one, other in zip(actual, expected, strict=True):
             arrays = [keras.ops.convert_to_numpy(variable) for variable in (one, other)]
             np.testing.assert_allclose(*arrays, rtol=2e-4, atol=2e-6)
 
     def expect_equal_replicas(self, model: Any) -> None:
         hvd.check_parameters(model)
 
-    def expect_apart(self, model: Any) -> None:
+    def expect_different_replicas(self, model: Any) -> None:
         if self.size > 1:
             self.expect_error("are not the same on all ranks", hvd.check_parameters, model)
 
@@ -184,18 +186,20 @@ class KerasFixture(Suite):
 class KerasTrainingChecks(KerasFixture):
     def check_gradients_of_different_variables(self) -> None:
         """Ranks that have gradients of different variables get errors, not averages of them."""
-        if keras.config.backend() == "jax":  # its functions have a gradient of each variable
+        if keras.config.backend() == "jax":  # JAX computes a gradient of each variable
             return
-        heads = [keras.Variable([1.0]), keras.Variable([1.0])]
+        head_variables = [keras.Variable([1.0]), keras.Variable([1.0])]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
-        one = keras.ops.ones((1,))
-        optimizer.apply([one, None], heads)
+        ones = keras.ops.ones((1,))
+        optimizer.apply([ones, None], head_variables)
         if self.size > 1:
-            mine = [one if i == self.rank else None for i in range(2)]
-            self.expect_error("gradients of different variables", optimizer.apply, mine, heads)
+            own_gradients = [ones if i == self.rank else None for i in range(2)]
+            self.expect_error(
+                "gradients of different variables", optimizer.apply, own_gradients, head_variables
+            )
             fewer = 1 + self.rank % 2
-            self.expect_error("", optimizer.apply, [one] * fewer, heads[:fewer])
-        assert [float(keras.ops.sum(head)) for head in heads] == [0.0, 1.0]
+            self.expect_error("", optimizer.apply, [ones] * fewer, head_variables[:fewer])
+        assert [float(keras.ops.sum(head)) for head in head_variables] == [0.0, 1.0]
 
     def check_fit_as_one_process_with_all_data(self) -> None:
         for make in (
@@ -203,48 +207,50 @@ class KerasTrainingChecks(KerasFixture):
             lambda: keras.optimizers.Adam(0.01),
             lambda: keras.optimizers.SGD(0.1, clipnorm=0.05, use_ema=True),
         ):
-            together = self.train_together(make_model(), hvd.DistributedOptimizer(make()))
-            self.expect_equal_replicas(together)
-            self.expect_close(together, self.train_alone(make_model(), make()))
-        # Without the optimizer, the replicas would drift apart.
-        self.expect_apart(self.train_together(make_model(), keras.optimizers.SGD(0.1)))
+            distributed = self.train_together(make_model(), hvd.DistributedOptimizer(make()))
+            self.expect_equal_replicas(distributed)
+            self.expect_close(distributed, self.train_alone(make_model(), make()))
+        # Without the distributed optimizer, the replicas differ.
+        self.expect_different_replicas(self.train_together(make_model(), keras.optimizers.SGD(0.1)))
 
     def check_options(self) -> None:
-        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
+        expected = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
         summed = self.train_together(
             make_model(),
             hvd.DistributedOptimizer(keras.optimizers.SGD(0.1 / self.size), op=hvd.Sum),
         )
-        self.expect_close(summed, wanted)
+        self.expect_close(summed, expected)
         for options in (
             {"sparse_as_dense": True},
             {"gradient_predivide_factor": 2.0},
             {"num_groups": 2, "device_dense": "/cpu:0"},
         ):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options)
-            self.expect_close(self.train_together(make_model(), optimizer), wanted)
+            self.expect_close(self.train_together(make_model(), optimizer), expected)
         for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
-            smaller = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=compression)
-            self.expect_equal_replicas(self.train_together(make_model(), smaller))
+            compressed = hvd.DistributedOptimizer(
+                keras.optimizers.SGD(0.1), compression=compression
+            )
+            self.expect_equal_replicas(self.train_together(make_model(), compressed))
 
     def check_several_batches_for_a_step(self) -> None:
-        for averages, rate in ((True, 0.1), (False, 0.05)):
+        for is_averaged, rate in ((True, 0.1), (False, 0.05)):
             optimizer = hvd.DistributedOptimizer(
                 keras.optimizers.SGD(rate),
                 backward_passes_per_step=2,
-                average_aggregated_gradients=averages,
+                average_aggregated_gradients=is_averaged,
             )
-            together = self.train_together(make_model(), optimizer)
-            alone = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-            self.expect_equal_replicas(together)
-            self.expect_close(together, self.train_alone(make_model(), alone))
+            distributed = self.train_together(make_model(), optimizer)
+            single_process = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+            self.expect_equal_replicas(distributed)
+            self.expect_close(distributed, self.train_alone(make_model(), single_process))
 
     def check_jit_compile(self) -> None:
         with quick_torch_compile():
             self.compare_values_of_jit_compile()
 
     def compare_values_of_jit_compile(self) -> None:
-        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
+        expected = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
         for value in ("auto", False, True):
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
             if value is True and keras.config.backend() == "tensorflow":
@@ -256,12 +262,12 @@ class KerasTrainingChecks(KerasFixture):
                     jit_compile=True,
                 )
             else:
-                together = self.train_together(make_model(), optimizer, jit_compile=value)
-                self.expect_equal_replicas(together)
-                self.expect_close(together, wanted)
+                distributed = self.train_together(make_model(), optimizer, jit_compile=value)
+                self.expect_equal_replicas(distributed)
+                self.expect_close(distributed, expected)
 
     def check_auto_on_a_machine_with_a_gpu(self) -> None:
-        """On such a machine, Keras alone would choose XLA."""
+        """On a machine with a GPU, Keras itself would choose XLA."""
         if keras.config.backend() != "tensorflow":
             return
         tf = importlib.import_module("tensorflow")
@@ -269,23 +275,23 @@ class KerasTrainingChecks(KerasFixture):
         class Device:
             device_type = "GPU"
 
-        real = tf.config.list_physical_devices
+        original_function = tf.config.list_physical_devices
         tf.config.list_physical_devices = lambda *kind: [Device()]
         try:
-            for optimizer, wanted in (
+            for optimizer, expected in (
                 (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), False),
                 (keras.optimizers.SGD(0.1), True),
             ):
                 model = make_model()
                 model.compile(optimizer=optimizer, loss="mse")
-                assert model.jit_compile is wanted, optimizer
+                assert model.jit_compile is expected, optimizer
                 model = TwoOptimizers(optimizer)
-                assert model.jit_compile is wanted, optimizer
+                assert model.jit_compile is expected, optimizer
             # A model that was not compiled has no optimizer.
             model = make_model()
             assert not hasattr(model, "optimizer") and model.jit_compile is True
         finally:
-            tf.config.list_physical_devices = real
+            tf.config.list_physical_devices = original_function
 
     def check_models_that_are_not_compiled(self) -> None:
         hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))  # may change how models are compiled
@@ -299,13 +305,13 @@ class KerasTrainingChecks(KerasFixture):
             model = TwoOptimizers(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
             model.compile(jit_compile=value)
             if value is True:
-                wanted = "use model.compile(..., jit_compile=False)"
-                self.expect_error(wanted, model.fit, *self.own_rows(), verbose=0)
+                expected = "use model.compile(..., jit_compile=False)"
+                self.expect_error(expected, model.fit, *self.own_rows(), verbose=0)
             else:
                 model.fit(*self.own_rows(), verbose=0)
 
     def check_copies_are_distributed(self) -> None:
-        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
+        expected = self.train_alone(make_model(), keras.optimizers.SGD(0.1))
         for copied in (
             copy.deepcopy,
             copy.copy,
@@ -316,7 +322,7 @@ class KerasTrainingChecks(KerasFixture):
             optimizer = copied(original)
             assert optimizer is not original and is_distributed(optimizer)
             assert isinstance(optimizer, keras.optimizers.SGD)
-            self.expect_close(self.train_together(make_model(), optimizer), wanted)
+            self.expect_close(self.train_together(make_model(), optimizer), expected)
 
     def check_local_layers(self) -> None:
         for scale in (True, False):
@@ -327,25 +333,26 @@ class KerasTrainingChecks(KerasFixture):
                 keras.optimizers.SGD(0.1), local_layers=hidden, scale_local_gradients=scale
             )
             self.fit(model, optimizer, x, y, len(x), epochs=1)
-            alone = make_model()
+            single_process = make_model()
             rate = 0.1 / self.size if scale else 0.1
-            self.fit(alone, keras.optimizers.SGD(rate), x, y, len(x), epochs=1)
-            self.expect_close_variables(hidden.variables, alone.layers[2].variables)
+            self.fit(single_process, keras.optimizers.SGD(rate), x, y, len(x), epochs=1)
+            self.expect_close_variables(hidden.variables, single_process.layers[2].variables)
             hvd.check_parameters(model.layers[0].variables + model.layers[-1].variables)
-            self.expect_apart(model)
+            self.expect_different_replicas(model)
 
     def check_gradients_outside_of_the_group(self) -> None:
-        """A rank that is not a member trains alone, as a member does on the data of all members."""
+        """The members train as one process on the data of all members. A rank outside of the group
+        trains alone."""
         x, y = (np.reshape(data, (BATCHES, ROWS, -1)) for data in (self.words, self.y))
         for group in self.groups:
             members = group.ranks if group.included() else [self.rank]
             rows = np.isin(np.arange(ROWS) % self.size, members)
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), process_set=group)
-            together = self.train_together(make_model(), optimizer)
-            of_members = np.concatenate(x[:, rows]), np.concatenate(y[:, rows])
+            distributed = self.train_together(make_model(), optimizer)
+            member_data = np.concatenate(x[:, rows]), np.concatenate(y[:, rows])
             sgd = keras.optimizers.SGD(0.1)
-            alone = self.fit(make_model(), sgd, *of_members, int(rows.sum()))
-            self.expect_close(together, alone)
+            single_process = self.fit(make_model(), sgd, *member_data, int(rows.sum()))
+            self.expect_close(distributed, single_process)
             optimizer = hvd.DistributedOptimizer(
                 keras.optimizers.SGD(1.0), backward_passes_per_step=2, process_set=group
             )
@@ -354,33 +361,37 @@ class KerasTrainingChecks(KerasFixture):
             optimizer.build(variables)
             for _ in range(2):
                 optimizer.apply([keras.ops.ones(()) * self.rank, keras.ops.ones(())], variables)
-            wanted = [-2.0 * np.mean(members), -2.0 / len(members)]
-            np.testing.assert_allclose([float(variable) for variable in variables], wanted)
+            expected = [-2.0 * np.mean(members), -2.0 / len(members)]
+            np.testing.assert_allclose([float(variable) for variable in variables], expected)
 
     def check_local_variables_over_several_batches(self) -> None:
-        """Local variables get the same sums or averages as variables that are shared."""
-        for averages, wanted in ((False, -2.0), (True, -1.0)):
+        """Over several batches, local variables get the same sums or averages as shared
+        variables."""
+        for is_averaged, expected in ((False, -2.0), (True, -1.0)):
             shared, local = keras.Variable(0.0), keras.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
                 keras.optimizers.SGD(1.0),
                 backward_passes_per_step=2,
-                average_aggregated_gradients=averages,
+                average_aggregated_gradients=is_averaged,
                 scale_local_gradients=False,
             )
             optimizer.register_local_var(local)
             optimizer.build([shared, local])
             for _ in range(2):
                 optimizer.apply([keras.ops.ones(()), keras.ops.ones(())], [shared, local])
-            assert (float(shared), float(local)) == (wanted, wanted), (averages, float(local))
+            assert (float(shared), float(local)) == (expected, expected), (
+                is_averaged,
+                float(local),
+            )
 
     def check_loss_scaling(self) -> None:
         scaled = keras.optimizers.LossScaleOptimizer
-        together = self.train_together(
+        distributed = self.train_together(
             make_model(), hvd.DistributedOptimizer(scaled(keras.optimizers.SGD(0.1)))
         )
-        self.expect_equal_replicas(together)
+        self.expect_equal_replicas(distributed)
         self.expect_close(
-            together, self.train_alone(make_model(), scaled(keras.optimizers.SGD(0.1)))
+            distributed, self.train_alone(make_model(), scaled(keras.optimizers.SGD(0.1)))
         )
         self.expect_error(
             "distribute the outer one",
@@ -397,8 +408,8 @@ class KerasTrainingChecks(KerasFixture):
             keras.config.set_dtype_policy("float32")
 
     def check_loss_scaling_with_local_variables(self) -> None:
-        """An overflow of a local gradient on one rank skips the update of all ranks. On the
-        backends in which a variable may have no gradient, another rank has no local gradient."""
+        """If a local gradient overflows on one rank, all ranks skip the update. If the backend
+        allows variables without a gradient, some ranks have no local gradient."""
         self.train_with_an_overflow(has_gradient=True)
         if keras.config.backend() != "jax":
             self.train_with_an_overflow(has_gradient=self.size == 1 or self.rank > 0)
@@ -407,24 +418,29 @@ class KerasTrainingChecks(KerasFixture):
         keras.utils.set_random_seed(1)
         inputs = [keras.Input((1,)), keras.Input((1,))]
         shared, local = (keras.layers.Dense(1, use_bias=False) for _ in range(2))
-        # In both cases one operation, because it changes the order of the variables.
-        follow = keras.ops.negative if has_gradient else keras.ops.stop_gradient
-        of_local = follow(local(-inputs[1]))
-        model = keras.Model(inputs, shared(inputs[0]) + of_local)
+        # Use one operation in both cases, because the number of operations changes the order of the
+        # variables.
+        transform = keras.ops.negative if has_gradient else keras.ops.stop_gradient
+        local_output = transform(local(-inputs[1]))
+        model = keras.Model(inputs, shared(inputs[0]) + local_output)
         optimizer = hvd.PartialDistributedOptimizer(
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=4.0),
             local_layers=local,
         )
         model.compile(optimizer, loss=lambda _, found: keras.ops.mean(found))
-        before = [keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)]
+        values_before = [
+            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)
+        ]
         x = np.ones((4, 1), "float32")
-        own = x * self.size
+        own_inputs = x * self.size
         if self.rank == self.size - 1:
-            own[2] = np.inf
-        model.fit([x, own], x, batch_size=1, shuffle=False, verbose=0)
-        after = [keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)]
+            own_inputs[2] = np.inf
+        model.fit([x, own_inputs], x, batch_size=1, shuffle=False, verbose=0)
+        values_after = [
+            keras.ops.convert_to_numpy(layer.kernel).item() for layer in (shared, local)
+        ]
         steps = np.multiply([3, 3 if has_gradient else 0], 0.5)
-        np.testing.assert_allclose(after, np.subtract(before, steps), rtol=1e-5)
+        np.testing.assert_allclose(values_after, np.subtract(values_before, steps), rtol=1e-5)
         self.expect_equal_replicas([shared.kernel, optimizer.dynamic_scale, optimizer.iterations])
 
     def check_a_loss_that_is_not_scaled(self) -> None:
@@ -433,18 +449,18 @@ class KerasTrainingChecks(KerasFixture):
         keras.config.set_dtype_policy("mixed_float16")
         try:
             variable = keras.Variable(1.0, dtype="float32")
-            for scales in (False, True):
+            for scales_loss in (False, True):
                 optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
                 optimizer.build([variable])
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
                     gradient = keras.ops.ones(())
                     for _ in range(2):
-                        gradient = optimizer.scale_loss(gradient) if scales else gradient
+                        gradient = optimizer.scale_loss(gradient) if scales_loss else gradient
                         optimizer.apply([gradient], [variable])
                 found = [str(warning.message) for warning in caught]
-                assert len(found) == (not scales), found
-                assert scales or "optimizer.scale_loss(loss)" in found[0]
+                assert len(found) == (not scales_loss), found
+                assert scales_loss or "optimizer.scale_loss(loss)" in found[0]
         finally:
             keras.config.set_dtype_policy("float32")
 
@@ -459,14 +475,14 @@ class KerasTrainingChecks(KerasFixture):
         # Each rank keeps its own seed, and so drops different units.
         assert [seed for seed, _ in seeds_of(model)] == [self.rank + 1]
         model = make_model(seed=self.rank + 1)
-        self.expect_apart(model)
+        self.expect_different_replicas(model)
         hvd.broadcast_variables(model.variables, root_rank=root)
         self.expect_equal_replicas(model)
         for one, other in zip(values_of(model), values_of(make_model(seed=root + 1)), strict=True):
             assert np.array_equal(one, other)
 
     def check_the_first_step_with_variables_of_the_root(self) -> None:
-        """A rank may have built or used its optimizer before, or not."""
+        """Some ranks have built or used their optimizer before, and others have not."""
         root = self.size - 1
 
         class CompareBeforeTheFirstStep(keras.callbacks.Callback):
@@ -476,20 +492,20 @@ class KerasTrainingChecks(KerasFixture):
         def optimizer() -> Any:
             return keras.optimizers.Adam(0.01, name="adam")  # the same name on all ranks
 
-        alone = self.train_alone(make_model(seed=root + 1), optimizer())
+        single_process = self.train_alone(make_model(seed=root + 1), optimizer())
         model = make_model(seed=self.rank + 1)
-        together = hvd.DistributedOptimizer(optimizer())
+        distributed = hvd.DistributedOptimizer(optimizer())
         callbacks = [
             hvd.callbacks.BroadcastGlobalVariablesCallback(root),
             CompareBeforeTheFirstStep(),
         ]
-        self.train_together(model, together, callbacks=callbacks)
-        self.expect_close_variables(variables_of(model), variables_of(alone))
+        self.train_together(model, distributed, callbacks=callbacks)
+        self.expect_close_variables(variables_of(model), variables_of(single_process))
         if self.rank != root:
-            together = hvd.DistributedOptimizer(optimizer())
-        self.train_together(model, together, callbacks=callbacks)
-        self.train_alone(alone, alone.optimizer)
-        self.expect_close_variables(variables_of(model), variables_of(alone))
+            distributed = hvd.DistributedOptimizer(optimizer())
+        self.train_together(model, distributed, callbacks=callbacks)
+        self.train_alone(single_process, single_process.optimizer)
+        self.expect_close_variables(variables_of(model), variables_of(single_process))
 
     def check_variables_that_do_not_exist_yet(self) -> None:
         """A model without an input layer is built by its first batch."""
@@ -506,16 +522,17 @@ class KerasTrainingChecks(KerasFixture):
     def check_local_variables_of_the_callback(self) -> None:
         model = make_model(seed=self.rank + 1)
         local = model.layers[-1].variables
-        before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in local]
+        values_before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in local]
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
         callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=local)
         self.train_together(model, optimizer, callbacks=[callback])
-        for variable, value in zip(local, before, strict=True):
+        for variable, value in zip(local, values_before, strict=True):
             assert np.array_equal(keras.ops.convert_to_numpy(variable), value)
-        self.expect_apart(model)
+        self.expect_different_replicas(model)
 
     def check_names_of_checks(self) -> None:
-        """If a rank waits for a check, the report names the function."""
+        """The name of the call contains check_parameters, so that reports of waiting ranks name
+        this function."""
         if self.size == 1:
             return
         text = "`check_parameters.same` was submitted differently"
@@ -528,72 +545,74 @@ class KerasTrainingChecks(KerasFixture):
     def check_metrics_of_all_ranks(self) -> None:
         model = make_model()
         x, y = self.own_rows()
-        seen: list[float] = []
-        own: list[float] = []
+        mean_losses: list[float] = []
+        own_losses: list[float] = []
 
-        class Before(keras.callbacks.Callback):
+        class RecordOwnLoss(keras.callbacks.Callback):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                own.append(logs["loss"])
+                own_losses.append(logs["loss"])
 
-        class After(keras.callbacks.Callback):
+        class RecordMeanLoss(keras.callbacks.Callback):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                seen.append(logs["loss"])
+                mean_losses.append(logs["loss"])
 
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
         average = hvd.callbacks.MetricAverageCallback()
-        self.fit(model, optimizer, x, y, 4, callbacks=[Before(), average, After()])
-        wanted = np.mean(hvd.allgather_object(own), 0)
-        np.testing.assert_allclose(seen, wanted, rtol=1e-9)
-        assert set(map(tuple, hvd.allgather_object(seen))) == {tuple(seen)}
+        self.fit(model, optimizer, x, y, 4, callbacks=[RecordOwnLoss(), average, RecordMeanLoss()])
+        expected = np.mean(hvd.allgather_object(own_losses), 0)
+        np.testing.assert_allclose(mean_losses, expected, rtol=1e-9)
+        assert set(map(tuple, hvd.allgather_object(mean_losses))) == {tuple(mean_losses)}
 
     def check_metrics_that_are_arrays(self) -> None:
-        own = np.array([self.rank, 2.0, -self.rank], "float32")
-        for metric in (own, keras.ops.convert_to_tensor(own)):
+        own_values = np.array([self.rank, 2.0, -self.rank], "float32")
+        for metric in (own_values, keras.ops.convert_to_tensor(own_values)):
             logs = {"score": metric, "loss": keras.ops.convert_to_tensor(float(self.rank))}
             hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
             mean = (self.size - 1) / 2
             assert logs["score"].tolist() == [mean, 2.0, -mean], logs
             assert logs["loss"] == mean and isinstance(logs["loss"], float)
 
-    def rates_of(self, *callbacks: Any, epochs: int = 3) -> list[float]:
+    def learning_rates_with(self, *callbacks: Any, epochs: int = 3) -> list[float]:
         """Return the learning rate of each batch."""
-        optimizer, record = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), RecordRates()
+        optimizer, record = hvd.DistributedOptimizer(keras.optimizers.SGD(0.3)), RateRecorder()
         self.train_together(make_model(), optimizer, callbacks=[*callbacks, record], epochs=epochs)
         return record.rates
 
     def check_learning_rates(self) -> None:
         rate, size = 0.1, self.size
-        warm_up = self.rates_of(hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=2))
-        wanted = [
+        warm_up = self.learning_rates_with(
+            hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=2)
+        )
+        expected = [
             rate / size * ((batch + 1) / BATCHES * (size - 1) / 2 + 1)
             for batch in range(2 * BATCHES)
         ]
-        np.testing.assert_allclose(warm_up, [*wanted, *[rate] * BATCHES], rtol=1e-5)
+        np.testing.assert_allclose(warm_up, [*expected, *[rate] * BATCHES], rtol=1e-5)
         steps = hvd.callbacks.LearningRateScheduleCallback
         # A constant multiplier means exponential decay from start_epoch on.
-        found = self.rates_of(
+        actual = self.learning_rates_with(
             steps(rate, lambda epoch: 0.5**epoch, end_epoch=1),
             steps(0.7, 0.9, start_epoch=1),
             epochs=4,
         )
-        wanted = [factor for factor in (rate, 0.7, 0.63, 0.567) for _ in range(BATCHES)]
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        found = self.rates_of(steps(rate, 0.5, start_epoch=1, staircase=False))
-        wanted = [rate * 0.5 ** (batch / BATCHES) for batch in range(2 * BATCHES)]
-        np.testing.assert_allclose(found, [*[np.float32(0.3)] * BATCHES, *wanted], rtol=1e-5)
+        expected = [factor for factor in (rate, 0.7, 0.63, 0.567) for _ in range(BATCHES)]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+        actual = self.learning_rates_with(steps(rate, 0.5, start_epoch=1, staircase=False))
+        expected = [rate * 0.5 ** (batch / BATCHES) for batch in range(2 * BATCHES)]
+        np.testing.assert_allclose(actual, [*[np.float32(0.3)] * BATCHES, *expected], rtol=1e-5)
         smooth = steps(rate, lambda epoch: 1 / (1 + epoch), staircase=False)
-        wanted = [rate / (1 + batch / BATCHES) for batch in range(3 * BATCHES)]
-        np.testing.assert_allclose(self.rates_of(smooth), wanted, rtol=1e-5)
+        expected = [rate / (1 + batch / BATCHES) for batch in range(3 * BATCHES)]
+        np.testing.assert_allclose(self.learning_rates_with(smooth), expected, rtol=1e-5)
         # Another fit() has fewer batches, as after a change of the number of ranks.
         x, y = (rows[: len(rows) // 2] for rows in self.own_rows())
-        sgd, record, size = keras.optimizers.SGD(1.0), RecordRates(), ROWS // self.size
+        sgd, record, size = keras.optimizers.SGD(1.0), RateRecorder(), ROWS // self.size
         self.fit(make_model(), sgd, x, y, size, callbacks=[smooth, record], epochs=1)
-        wanted = [rate / (1 + batch / (BATCHES // 2)) for batch in range(BATCHES // 2)]
-        np.testing.assert_allclose(record.rates, wanted, rtol=1e-5)
+        expected = [rate / (1 + batch / (BATCHES // 2)) for batch in range(BATCHES // 2)]
+        np.testing.assert_allclose(record.rates, expected, rtol=1e-5)
 
     def check_models_from_files(self) -> None:
-        wanted = self.train_alone(make_model(), keras.optimizers.SGD(0.1, momentum=0.9))
-        self.train_alone(wanted, wanted.optimizer)
+        expected = self.train_alone(make_model(), keras.optimizers.SGD(0.1, momentum=0.9))
+        self.train_alone(expected, expected.optimizer)
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
         model = self.train_together(make_model(), optimizer)
         with tempfile.TemporaryDirectory() as folder:
@@ -606,18 +625,18 @@ class KerasTrainingChecks(KerasFixture):
             loaded = hvd.load_model(path, custom_optimizers=[keras.optimizers.SGD])
             loaded.fit(x, y, batch_size=ROWS // self.size, epochs=EPOCHS, shuffle=False, verbose=0)
             self.expect_equal_replicas(loaded)
-            self.expect_close(loaded, wanted)
+            self.expect_close(loaded, expected)
             loaded.fit(x, y, epochs=1, verbose=0, callbacks=[best])
             assert Path(best.filepath).exists()
 
     def check_a_model_from_a_file_with_xla(self) -> None:
-        """Keras writes what jit_compile="auto" meant for the optimizer, which may be XLA."""
+        """Keras saves the value to which jit_compile="auto" was resolved, which may be XLA."""
         if keras.config.backend() == "torch":
             return  # its compiler takes minutes
-        plain = make_model()
-        plain.compile(keras.optimizers.SGD(0.1), loss="mse", jit_compile=True)
+        undistributed = make_model()
+        undistributed.compile(keras.optimizers.SGD(0.1), loss="mse", jit_compile=True)
         with tempfile.TemporaryDirectory() as folder:
-            plain.save(Path(folder) / "model.keras")
+            undistributed.save(Path(folder) / "model.keras")
             loaded = hvd.load_model(Path(folder) / "model.keras")
         x, y = self.own_rows()
         loaded.fit(x, y, batch_size=ROWS // self.size, epochs=1, verbose=0)
@@ -670,7 +689,7 @@ class KerasTrainingChecks(KerasFixture):
             tensor = keras.ops.cast(keras.ops.convert_to_tensor([[self.rank, 3]]), dtype)
             variable = keras.Variable(tensor, dtype=dtype, trainable=False)
             for value in (tensor, variable):
-                found = [
+                actual = [
                     hvd.allreduce(value, name="loss", op=hvd.Sum),
                     hvd.allgather(value),
                     hvd.broadcast(value, self.size - 1),
@@ -678,10 +697,10 @@ class KerasTrainingChecks(KerasFixture):
                 ]
                 sums = [[sum(range(self.size)), 3 * self.size]]
                 rows = [[rank, 3] for rank in range(self.size)]
-                for result, wanted in zip(found, (sums, rows, rows[-1:], sums), strict=True):
+                for result, expected in zip(actual, (sums, rows, rows[-1:], sums), strict=True):
                     assert keras.backend.standardize_dtype(result.dtype) == dtype
                     array = result.numpy() if is_tensorflow else result
-                    assert array.astype("float64").tolist() == wanted
+                    assert array.astype("float64").tolist() == expected
         mean = hvd.allreduce(keras.ops.ones(()), compression=hvd.Compression.fp16)
         assert (mean.numpy() if is_tensorflow else mean).dtype == np.float32 and float(mean) == 1
         assert isinstance(hvd.allreduce(np.ones(1)), np.ndarray)
@@ -703,16 +722,16 @@ class KerasTrainingChecks(KerasFixture):
             training=True,
             mask=keras.ops.convert_to_tensor(masks[self.rank]),
         )
-        chosen = [part[mask] for part, mask in zip(rows, masks, strict=True)]
-        self.expect_moments(layer, np.concatenate(chosen[: self.size]))
+        unmasked_rows = [part[mask] for part, mask in zip(rows, masks, strict=True)]
+        self.expect_moments(layer, np.concatenate(unmasked_rows[: self.size]))
 
     def expect_moments(self, layer: Any, values: Any) -> None:
-        for found, wanted in (
+        for actual, expected in (
             (layer.moving_mean, values.mean(0)),
             (layer.moving_variance, values.var(0)),
         ):
             np.testing.assert_allclose(
-                keras.ops.convert_to_numpy(found), wanted, rtol=1e-5, atol=1e-6
+                keras.ops.convert_to_numpy(actual), expected, rtol=1e-5, atol=1e-6
             )
 
     def check_batch_normalization_of_masked_sequences(self) -> None:
@@ -720,7 +739,7 @@ class KerasTrainingChecks(KerasFixture):
         model = keras.Sequential(
             [
                 keras.Input((3,), dtype="int32"),
-                keras.layers.Embedding(WORDS, 4, mask_zero=True),
+                keras.layers.Embedding(VOCABULARY_SIZE, 4, mask_zero=True),
                 hvd.SyncBatchNormalization(),
                 keras.layers.GlobalAveragePooling1D(),
                 keras.layers.Dense(1),
@@ -747,20 +766,20 @@ class KerasTrainingChecks(KerasFixture):
                 ]
             )
 
-        mine = slice(self.rank, None, self.size)
-        together = self.fit(
+        own_slice = slice(self.rank, None, self.size)
+        distributed = self.fit(
             model(hvd.SyncBatchNormalization),
             hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
-            np.concatenate(x[:, mine]),
-            np.concatenate(y[:, mine]),
+            np.concatenate(x[:, own_slice]),
+            np.concatenate(y[:, own_slice]),
             ROWS // self.size,
         )
-        alone = self.fit(
+        single_process = self.fit(
             model(keras.layers.BatchNormalization),
             keras.optimizers.SGD(0.1),
             np.concatenate(x),
             np.concatenate(y),
             ROWS,
         )
-        self.expect_equal_replicas(together)
-        self.expect_close(together, alone)
+        self.expect_equal_replicas(distributed)
+        self.expect_close(distributed, single_process)

@@ -6,10 +6,10 @@ import torch
 
 import farandole.torch as hvd
 
-LARGE = 2**31 + 99
+LARGE_ROWS = 2**31 + 99
 # A tensor consists of pieces, and all elements of a piece have the same value. No block size of the
 # engine divides this length, so the pieces do not begin where blocks begin.
-PIECE = 100_000_007
+PIECE_ROWS = 100_000_007
 
 
 def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[int, int]]:
@@ -17,8 +17,8 @@ def extremes_of_pieces(tensor: torch.Tensor, first_row: int = 0) -> list[tuple[i
 
     `tensor` is a part of a larger tensor, and begins at row `first_row` of it.
     """
-    head = min(-first_row % PIECE, len(tensor))
-    parts = [tensor[:head], *tensor[head:].split(PIECE)]
+    head = min(-first_row % PIECE_ROWS, len(tensor))
+    parts = [tensor[:head], *tensor[head:].split(PIECE_ROWS)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]
 
 
@@ -30,60 +30,64 @@ class LargeTensorFixture:
         self.rank = hvd.rank()
         self.memory = torch.empty(0, dtype=torch.uint8)
 
-    def filled(self, rows: int) -> torch.Tensor:
+    def filled_tensor(self, rows: int) -> torch.Tensor:
         """Return bytes: 1, 2, 3 … in the pieces of rank 0, and 4, 5, 6 … in those of rank 1."""
         if len(self.memory) < rows:
             self.memory = torch.empty(rows, dtype=torch.uint8)
         tensor = self.memory[:rows]
-        for number, piece in enumerate(tensor.split(PIECE)):
+        for number, piece in enumerate(tensor.split(PIECE_ROWS)):
             piece.fill_(number + 3 * self.rank + 1)
         return tensor
 
-    def expect(self, tensor: torch.Tensor, first_row: int, values: list[int]) -> None:
+    def expect_pieces(self, tensor: torch.Tensor, first_row: int, values: list[int]) -> None:
         """Check that the pieces have these values. extremes_of_pieces() explains `first_row`."""
         assert extremes_of_pieces(tensor, first_row) == [(value, value) for value in values]
 
-    def piece_values(self, begin: int, end: int, rank: int) -> list[int]:
+    def values_of_pieces(self, begin: int, end: int, rank: int) -> list[int]:
         """Return the values of the pieces that the rank has in the rows from begin to end."""
-        return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
+        return [
+            number + 3 * rank + 1 for number in range(begin // PIECE_ROWS, -(-end // PIECE_ROWS))
+        ]
 
 
 class LargeTensors(LargeTensorFixture):
     def check_allreduce_in_place(self) -> None:
-        tensor = self.filled(LARGE)
+        tensor = self.filled_tensor(LARGE_ROWS)
         hvd.allreduce_(tensor, op=hvd.Sum)
-        self.expect(tensor, 0, [2 * value + 3 for value in self.piece_values(0, LARGE, 0)])
+        self.expect_pieces(
+            tensor, 0, [2 * value + 3 for value in self.values_of_pieces(0, LARGE_ROWS, 0)]
+        )
 
     def check_broadcast_in_place(self) -> None:
-        tensor = self.filled(LARGE)
+        tensor = self.filled_tensor(LARGE_ROWS)
         hvd.broadcast_(tensor, 1)
-        self.expect(tensor, 0, self.piece_values(0, LARGE, 1))
+        self.expect_pieces(tensor, 0, self.values_of_pieces(0, LARGE_ROWS, 1))
 
 
 class LargerTensors(LargeTensorFixture):
     def check_allgather(self) -> None:
-        rows = (LARGE, 1000)
-        result = hvd.allgather(self.filled(rows[self.rank]))
+        rows = (LARGE_ROWS, 1000)
+        result = hvd.allgather(self.filled_tensor(rows[self.rank]))
         assert len(result) == sum(rows)
-        self.expect(result[:LARGE], 0, self.piece_values(0, LARGE, 0))
-        self.expect(result[LARGE:], 0, self.piece_values(0, 1000, 1))
+        self.expect_pieces(result[:LARGE_ROWS], 0, self.values_of_pieces(0, LARGE_ROWS, 0))
+        self.expect_pieces(result[LARGE_ROWS:], 0, self.values_of_pieces(0, 1000, 1))
 
     def check_alltoall(self) -> None:
         """Rank 0 sends the large part to rank 1, or keeps it and sends rows from above 2³¹."""
-        for splits in (((17, LARGE), (23, 29)), ((LARGE, 17), (23, 29))):
+        for splits in (((17, LARGE_ROWS), (23, 29)), ((LARGE_ROWS, 17), (23, 29))):
             own_splits = splits[self.rank]
-            result, received = hvd.alltoall(self.filled(sum(own_splits)), own_splits)
+            result, received = hvd.alltoall(self.filled_tensor(sum(own_splits)), own_splits)
             sizes = [splits[sender][self.rank] for sender in (0, 1)]
             assert received.tolist() == sizes and len(result) == sum(sizes)
             for sender, part in enumerate(result.split(sizes)):
                 first_row = splits[sender][0] if self.rank else 0
-                values = self.piece_values(first_row, first_row + sizes[sender], sender)
-                self.expect(part, first_row, values)
+                values = self.values_of_pieces(first_row, first_row + sizes[sender], sender)
+                self.expect_pieces(part, first_row, values)
 
     def check_reducescatter(self) -> None:
-        """The input has 2 * LARGE rows, so that the part of rank 1 begins above 2³¹."""
-        result = hvd.reducescatter(self.filled(2 * LARGE), op=hvd.Sum)
-        assert len(result) == LARGE
-        first_row = self.rank * LARGE
-        values = self.piece_values(first_row, first_row + LARGE, 0)
-        self.expect(result, first_row, [2 * value + 3 for value in values])
+        """The input has 2 * LARGE_ROWS rows, so that the part of rank 1 begins above 2³¹."""
+        result = hvd.reducescatter(self.filled_tensor(2 * LARGE_ROWS), op=hvd.Sum)
+        assert len(result) == LARGE_ROWS
+        first_row = self.rank * LARGE_ROWS
+        values = self.values_of_pieces(first_row, first_row + LARGE_ROWS, 0)
+        self.expect_pieces(result, first_row, [2 * value + 3 for value in values])

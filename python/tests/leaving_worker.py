@@ -73,13 +73,13 @@ class TextlessError(Exception):
         raise LookupError("no text")
 
 
-class WithoutName(type):
+class NamelessClass(type):
     @property
     def __name__(cls) -> str:
         raise LookupError("no name")
 
 
-class NamelessError(Exception, metaclass=WithoutName):
+class NamelessError(Exception, metaclass=NamelessClass):
     pass
 
 
@@ -92,7 +92,7 @@ def wait_until_interrupted(*delays: float) -> None:
     pending.wait()
 
 
-WAYS = {
+LEAVE_FUNCTIONS = {
     "end": lambda: None,
     "exit": lambda: sys.exit(5),
     "_exit": lambda: os._exit(6),
@@ -112,7 +112,7 @@ farandole.init()
 if farandole.rank() == 1:
     pending = start_barrier("never")
     start_barrier("dropped")
-    WAYS[sys.argv[1]]()
+    LEAVE_FUNCTIONS[sys.argv[1]]()
 else:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # so that it has time to print its error
     try:

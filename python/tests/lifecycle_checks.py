@@ -41,12 +41,12 @@ class LifecycleChecks(Suite):
 
         if self.size == 1:
             return
-        api, wanted = self.api, np.sum(self.inputs_of_all((3,)), 0)
+        api, expected = self.api, np.sum(self.inputs_of_all((3,)), 0)
         if self.rank == 0:
             handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
-            dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
+            dropped_handle = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
             former_handler = signal.signal(signal.SIGALRM, interrupt)
-            for interrupted in (handle, dropped):
+            for interrupted in (handle, dropped_handle):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 1.0)
                     api.synchronize(interrupted)
@@ -55,12 +55,12 @@ class LifecycleChecks(Suite):
                 else:
                     raise AssertionError("the wait was not interrupted")
             signal.signal(signal.SIGALRM, former_handler)
-            del dropped, interrupted
+            del dropped_handle, interrupted
         api.barrier()
         if self.rank != 0:
             api.allreduce_async(self.tensor((3,)), name="dropped")
             handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
-        self.expect(api.synchronize(handle), wanted, "float32")
+        self.expect(api.synchronize(handle), expected, "float32")
 
     @needs_async
     def check_dropped_handles(self) -> None:
@@ -97,9 +97,13 @@ class LifecycleChecks(Suite):
         """After shutdown(), no descriptors, threads or memory mappings of the engine are left."""
 
         def resources() -> tuple[int, int, int]:
-            own = Path("/proc/self")
-            maps = own.joinpath("maps").read_text().count("\n")
-            return len(list((own / "fd").iterdir())), len(list((own / "task").iterdir())), maps
+            process_folder = Path("/proc/self")
+            maps = process_folder.joinpath("maps").read_text().count("\n")
+            return (
+                len(list((process_folder / "fd").iterdir())),
+                len(list((process_folder / "task").iterdir())),
+                maps,
+            )
 
         found = []
         for cycle in range(60):

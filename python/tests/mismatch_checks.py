@@ -43,17 +43,23 @@ class MismatchChecks(Suite):
     def check_a_mistake_of_one_rank_is_an_error_on_all(self) -> None:
         """Only the last rank makes a mistake, and the error names this rank. Later calls still
         match."""
-        api, right = self.api, self.tensor((self.size,))
-        is_wrong, who = self.rank == self.size - 1, f"rank {self.size - 1}: "
-        wrong = self.tensor(()) if is_wrong else right
+        api, valid_tensor = self.api, self.tensor((self.size,))
+        is_wrong, error_prefix = self.rank == self.size - 1, f"rank {self.size - 1}: "
+        own_tensor = self.tensor(()) if is_wrong else valid_tensor
         for _ in range(3):
             for call in (api.allgather, api.alltoall, api.reducescatter):
-                assert self.expect_error("reshape(1)", call, wrong, name="x").startswith(who)
-                assert self.expect_error("reshape(1)", call, wrong).startswith(who)
+                assert self.expect_error("reshape(1)", call, own_tensor, name="x").startswith(
+                    error_prefix
+                )
+                assert self.expect_error("reshape(1)", call, own_tensor).startswith(error_prefix)
             splits = [2 * self.size] * self.size if is_wrong else [1] * self.size
-            assert self.expect_error("splits", api.alltoall, right, splits).startswith(who)
+            assert self.expect_error("splits", api.alltoall, valid_tensor, splits).startswith(
+                error_prefix
+            )
             root = self.size + 3 if is_wrong else 0
-            assert self.expect_error("root rank", api.broadcast, right, root).startswith(who)
+            assert self.expect_error("root rank", api.broadcast, valid_tensor, root).startswith(
+                error_prefix
+            )
             scale = float("inf") if is_wrong else 1.0
             for form in forms_of("allreduce", self.frontend):
                 text = self.expect_error(
@@ -61,11 +67,11 @@ class MismatchChecks(Suite):
                     self.run,
                     "allreduce",
                     form,
-                    [right],
+                    [valid_tensor],
                     name="x",
                     prescale_factor=scale,
                 )
-                assert text.startswith(who)
+                assert text.startswith(error_prefix)
             self.expect_sum_works()
 
     def check_a_wrong_batch_leaves_its_names_free(self) -> None:
@@ -75,7 +81,8 @@ class MismatchChecks(Suite):
         self.expect_all(results, [np.concatenate(self.inputs_of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
-        """Yield words that the error must contain, a right call, and the wrong call of rank 0."""
+        """Yield words that the error must contain, a valid call, and the different call of rank
+        0."""
         for name, operation in OPERATIONS.items():
             for words, right, wrong in operation.differences(self.api, self.size):
                 yield words, (name, *right), (name, *wrong)
@@ -91,7 +98,7 @@ class MismatchChecks(Suite):
 
     def make_grouped_call(self, call: Call, right: Call, name: str) -> None:
         """Make a grouped call on three tensors. `call` gives the shape and dtype of the second
-        tensor, and `right` those of the others."""
+        tensor, and `right` gives those of the other two."""
         (operation, *kind, options), (_, *right_kind, _) = call, right
         tensors = [
             self.tensor(*shape_and_dtype) for shape_and_dtype in (right_kind, kind, right_kind)
@@ -102,7 +109,7 @@ class MismatchChecks(Suite):
         """Make each call right, wrong, and right again under one name, alone and in a batch."""
         if self.size == 1:
             return
-        others = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
+        other_ranks = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
         for number, (words, right, wrong) in enumerate(self.mismatches()):
             own_call = wrong if self.rank == 0 else right
             for name, make_call in (
@@ -111,7 +118,7 @@ class MismatchChecks(Suite):
             ):
                 make_call(right, name)
                 text = self.expect_error(name, make_call, own_call, name)
-                for word in (*words, "rank 0", others.rstrip("-, ")):
+                for word in (*words, "rank 0", other_ranks.rstrip("-, ")):
                     assert word in text, (word, text)
                 make_call(right, name)
                 self.expect_sum_works()
@@ -149,4 +156,4 @@ class MismatchChecks(Suite):
             handle = api.allreduce_async(tensor, name="twice", op=api.Sum)
         self.expect(api.synchronize(handle), np.sum(self.inputs_of_all((3,)), 0), "float32")
         mean = np.mean(self.inputs_of_all((3,)), 0)
-        self.expect(api.allreduce(tensor, name="twice"), mean, "float32", exact=False)
+        self.expect(api.allreduce(tensor, name="twice"), mean, "float32", is_exact=False)

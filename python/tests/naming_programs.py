@@ -1,8 +1,8 @@
 """Programs whose calls have no names, or names that are used again.
 
 Every rank makes the same calls, and waits at the same points. But each rank sleeps, polls and drops
-handles at its own times. If a rank waits for an unnamed call, it chooses which one. Names and
-rejections must still be the same on all ranks.
+handles at its own times. A rank that waits for an unnamed call chooses one of these calls at
+random. Names and rejections must still be the same on all ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from suite import Suite, needs_async
 
-PROGRAMS, STEPS, THREADS = 6, 60, 3
-NAMES = 4  # few, so that programs often use a name that is already in use
+PROGRAM_COUNT, STEP_COUNT, THREAD_COUNT = 6, 60, 3
+NAME_COUNT = 4  # few, so that programs often use a name that is already in use
 
 
 @contextlib.contextmanager
@@ -38,12 +38,12 @@ def busy_processes(count: int) -> Iterator[None]:
 class NamingPrograms(Suite):
     @needs_async
     def check_naming_while_polling(self) -> None:
-        own_random = random.Random(self.rank)
+        own_generator = random.Random(self.rank)
         for _ in range(10):
             handles: list[Any] = []
             for seed in range(8):
                 handles.append(self.start_sums(seed, None, False))
-                time.sleep(own_random.random() * 0.002)
+                time.sleep(own_generator.random() * 0.002)
                 for handle in handles:
                     self.api.poll(handle)
             for seed, handle in enumerate(handles):
@@ -51,30 +51,30 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_when_results_are_taken_as_they_come(self) -> None:
-        """Of the calls in flight, take the result of one that is done, and then make the next
-        call, or first take the results of all."""
-        own_random = random.Random(self.rank)
+        """If `window` calls are in flight, take the result of one of them, or of all, before the
+        next call. Each rank takes the results in its own order."""
+        own_generator = random.Random(self.rank)
         for window in (1, 3, 8):
             handles: dict[int, Any] = {}
             for seed in range(40):
-                taken = 0 if len(handles) < window else window if seed % 16 < 8 else 1
-                for _ in range(taken):
-                    self.take_any(handles, own_random)
+                take_count = 0 if len(handles) < window else window if seed % 16 < 8 else 1
+                for _ in range(take_count):
+                    self.take_any(handles, own_generator)
                 handles[seed] = self.start_sums(seed, None, False)
             while handles:
-                self.take_any(handles, own_random)
+                self.take_any(handles, own_generator)
 
-    def take_any(self, handles: dict[int, Any], own_random: random.Random) -> None:
+    def take_any(self, handles: dict[int, Any], own_generator: random.Random) -> None:
         while True:
-            seed = own_random.choice(sorted(handles))
+            seed = own_generator.choice(sorted(handles))
             if self.api.poll(handles[seed]):
                 break
-            time.sleep(own_random.random() * 0.001)
+            time.sleep(own_generator.random() * 0.001)
         self.expect_sums(self.api.synchronize(handles.pop(seed)), seed, False)
 
     @needs_async
     def check_naming_in_random_programs(self) -> None:
-        for seed in range(PROGRAMS):
+        for seed in range(PROGRAM_COUNT):
             with busy_processes(2 if self.rank == 0 and seed % 2 == 1 else 0):
                 self.run_naming_program(seed)
 
@@ -89,7 +89,7 @@ class NamingPrograms(Suite):
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(THREAD_COUNT)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -99,32 +99,41 @@ class NamingPrograms(Suite):
     def run_naming_program(self, seed: int, thread: str = "") -> None:
         """Run a random program. If `thread` is given, all calls have names that begin with it."""
         generator = random.Random(seed)
-        own_random = random.Random(f"{seed} {self.rank} {thread}")
+        own_generator = random.Random(f"{seed} {self.rank} {thread}")
         in_use: set[str] = set()
-        waiting: list[tuple[Any, int, str | None, bool]] = []
-        never_waited_for: list[Any] = []
+        pending_calls: list[tuple[Any, int, str | None, bool]] = []
+        dropped_handles: list[Any] = []
 
         def wait(index: int) -> None:
-            if waiting[index][2] is None:  # any call without a name, if it has as many tensors
+            if pending_calls[index][2] is None:  # choose any unnamed call of as many tensors
                 alternatives = [
-                    i for i, call in enumerate(waiting) if call[2:] == waiting[index][2:]
+                    i
+                    for i, call in enumerate(pending_calls)
+                    if call[2:] == pending_calls[index][2:]
                 ]
-                other = own_random.choice(alternatives)
-                waiting[index], waiting[other] = waiting[other], waiting[index]
-            handle, step, name, grouped = waiting.pop(index)
+                chosen_index = own_generator.choice(alternatives)
+                pending_calls[index], pending_calls[chosen_index] = (
+                    pending_calls[chosen_index],
+                    pending_calls[index],
+                )
+            handle, step, name, grouped = pending_calls.pop(index)
             self.expect_sums(self.api.synchronize(handle), step, grouped)
             in_use.discard(name or "")
 
-        for step in range(STEPS):
-            waits, named, number = (
+        for step in range(STEP_COUNT):
+            is_wait, has_name, number = (
                 generator.random() < 0.4,
                 generator.random() < 0.5,
                 generator.random(),
             )
-            grouped, forgets = generator.random() < 0.25, generator.random() < 0.15
-            name = f"{thread} {seed} {grouped} {int(number * NAMES)}" if named or thread else None
-            if waits and waiting:
-                wait(int(number * len(waiting)))
+            grouped, drops_handle = generator.random() < 0.25, generator.random() < 0.15
+            name = (
+                f"{thread} {seed} {grouped} {int(number * NAME_COUNT)}"
+                if has_name or thread
+                else None
+            )
+            if is_wait and pending_calls:
+                wait(int(number * len(pending_calls)))
             elif name in in_use:
                 self.expect_error(
                     "is in use by an earlier call", self.start_sums, step, name, grouped
@@ -133,18 +142,18 @@ class NamingPrograms(Suite):
                 handle = self.start_sums(step, name, grouped)
                 if name:
                     in_use.add(name)
-                if forgets:
-                    never_waited_for.append(handle)
+                if drops_handle:
+                    dropped_handles.append(handle)
                 else:
-                    waiting.append((handle, step, name, grouped))
-            for handle, *_ in waiting:
-                if own_random.random() < 0.3:
+                    pending_calls.append((handle, step, name, grouped))
+            for handle, *_ in pending_calls:
+                if own_generator.random() < 0.3:
                     self.api.poll(handle)
-            if never_waited_for and own_random.random() < 0.3:
-                never_waited_for.pop()
-            if own_random.random() < 0.2:
-                time.sleep(own_random.random() * 0.002)
-        while waiting:
+            if dropped_handles and own_generator.random() < 0.3:
+                dropped_handles.pop()
+            if own_generator.random() < 0.2:
+                time.sleep(own_generator.random() * 0.002)
+        while pending_calls:
             wait(0)
 
     def start_sums(self, seed: int, name: str | None, grouped: bool) -> Any:

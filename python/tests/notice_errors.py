@@ -19,10 +19,10 @@ def cases() -> Iterator[tuple[Callable[[], object], str]]:
         farandole.PreemptionNotice([signal.SIGKILL]).__enter__,
         "SIGKILL cannot be caught: [Errno 22] Invalid argument",
     )
-    former = signal.getsignal(signal.SIGUSR2)
+    previous_handler = signal.getsignal(signal.SIGUSR2)
     with farandole.PreemptionNotice([signal.SIGUSR2, signal.SIGUSR2]):
-        assert signal.getsignal(signal.SIGUSR2) != former
-    assert signal.getsignal(signal.SIGUSR2) == former
+        assert signal.getsignal(signal.SIGUSR2) != previous_handler
+    assert signal.getsignal(signal.SIGUSR2) == previous_handler
     with farandole.PreemptionNotice([signal.SIGUSR1]) as notice:
         yield (
             notice.__enter__,

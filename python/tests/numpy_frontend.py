@@ -1,4 +1,4 @@
-"""A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
+"""A frontend for NumPy, for tests only. It uses only the shared modules and the engine.
 
 The frontend has no in-place calls. It shows that the shared modules depend on no framework, and
 how small a frontend can be (docs/howto/frontend.md gives its size).
@@ -35,7 +35,11 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
     """Return the four functions of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
-        array: Array, *args: Any, name: str | None = None, waits: bool = False, **options: Any
+        array: Array,
+        *args: Any,
+        name: str | None = None,
+        waits: bool = False,
+        **options: Any,
     ) -> Handle[Any]:
         operation = reference.make(*args, **options)
         return operations.start(
@@ -53,7 +57,7 @@ def functions_of(reference: Reference) -> dict[str, Callable[..., Any]]:
         if (splits := options.pop("splits", None)) is None:
             batch = [reference.make(*args, **options)] * count
         else:
-            split_lists = arguments.batch_splits(splits, count)
+            split_lists = arguments.checked_batch_splits(splits, count)
             batch = [
                 reference.make(*args, splits=tensor_splits, **options)
                 for tensor_splits in split_lists

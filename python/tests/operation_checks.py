@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, input_of
+from reference import ABSOLUTE_TOLERANCES, OPS, RELATIVE_TOLERANCES, SHAPES, Shape, input_of
 from suite import Form, Suite, needs_async
 
 # The number of rows that a rank gives to an allgather.
@@ -22,8 +22,8 @@ ROWS: tuple[Callable[[int], int], ...] = (
     lambda rank: 5000 * (1 + rank % 2),
 )
 # The number of rows that the member `sender` of an alltoall sends to the member `receiver`.
-Split = Callable[[int, int], int]
-SPLITS: tuple[Split, ...] = (
+SplitFunction = Callable[[int, int], int]
+SPLITS: tuple[SplitFunction, ...] = (
     lambda sender, receiver: 1,
     lambda sender, receiver: sender + receiver,
     lambda sender, receiver: 3 * (receiver == 0),
@@ -31,7 +31,7 @@ SPLITS: tuple[Split, ...] = (
     lambda sender, receiver: 0,
     lambda sender, receiver: 3000 + sender,
 )
-SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
+SCALE_FACTORS = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED_SHAPES: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
 # Inputs to an Adasum and its result, by the number of ranks. The results were calculated by hand
 # from the paper (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b
@@ -64,7 +64,7 @@ WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
 
 class OperationChecks(Suite):
     def reductions(self) -> Iterator[tuple[int, str, str]]:
-        """Yield a running number, and each pair of dtype and op that has a meaning."""
+        """Yield each valid pair of dtype and op, with a running number."""
         pairs = [
             (dtype, op)
             for dtype in self.frontend.dtypes
@@ -75,7 +75,7 @@ class OperationChecks(Suite):
             yield number, *pair
 
     def floats(self) -> list[str]:
-        return [dtype for dtype in self.frontend.dtypes if dtype in EPSILON]
+        return [dtype for dtype in self.frontend.dtypes if dtype in RELATIVE_TOLERANCES]
 
     def check_allreduce_of_every_kind(self) -> None:
         for number, dtype, op in self.reductions():
@@ -84,11 +84,11 @@ class OperationChecks(Suite):
                 results = self.run(
                     "allreduce", form, tensors, op=getattr(self.api, op), process_set=group
                 )
-                wanted = [
+                expected = [
                     reference.allreduce(self.inputs_of_group(group, shape, dtype), op, dtype)
                     for shape in SHAPES
                 ]
-                self.expect_all(results, wanted, dtype, exact=op != "Average")
+                self.expect_all(results, expected, dtype, is_exact=op != "Average")
                 if not form.in_place:
                     own_inputs = [input_of(self.rank, shape, dtype) for shape in SHAPES]
                     self.expect_all(tensors, own_inputs, dtype)
@@ -104,9 +104,15 @@ class OperationChecks(Suite):
                 for shape, result in zip(SHAPES, results, strict=True):
                     inputs = self.inputs_of_group(group, shape, dtype)
                     scales = (0.5, 3.0) if number % 2 else (1.0, 1.0)
-                    wanted = reference.allreduce(inputs, "Adasum", dtype, scales)
-                    near_zero = NEAR_ZERO[dtype]
-                    self.expect(result, wanted, dtype, exact=False, absolute=near_zero)
+                    expected = reference.allreduce(inputs, "Adasum", dtype, scales)
+                    absolute_tolerance = ABSOLUTE_TOLERANCES[dtype]
+                    self.expect(
+                        result,
+                        expected,
+                        dtype,
+                        is_exact=False,
+                        absolute_tolerance=absolute_tolerance,
+                    )
 
     def check_adasum_has_the_same_bits_everywhere(self) -> None:
         noise = np.random.default_rng(self.rank).standard_normal(300_000)
@@ -122,17 +128,17 @@ class OperationChecks(Suite):
         own_input[self.rank] = self.rank + 1
         found = self.api.allreduce(self.frontend.tensor(own_input, "float32"), op=self.api.Adasum)
         self.expect(found, np.arange(1.0, self.size + 1), "float32")
-        same = np.array([1.5, -2.0, 0.0])
+        vector = np.array([1.5, -2.0, 0.0])
         for dtype in self.floats():
-            found = self.api.allreduce(self.frontend.tensor(same, dtype), op=self.api.Adasum)
-            self.expect(found, same, dtype)
+            found = self.api.allreduce(self.frontend.tensor(vector, dtype), op=self.api.Adasum)
+            self.expect(found, vector, dtype)
 
     def check_adasum_of_worked_examples(self) -> None:
-        for inputs, wanted in WORKED_ADASUMS.get(self.size, []):
+        for inputs, expected in WORKED_ADASUMS.get(self.size, []):
             for dtype in self.floats():
                 own_input = self.frontend.tensor(np.array(inputs[self.rank]), dtype)
-                found = self.api.allreduce(own_input, op=self.api.Adasum)
-                self.expect(found, np.array(wanted), dtype, False, NEAR_ZERO[dtype])
+                actual = self.api.allreduce(own_input, op=self.api.Adasum)
+                self.expect(actual, np.array(expected), dtype, False, ABSOLUTE_TOLERANCES[dtype])
 
     def check_adasum_of_ordinary_numbers(self) -> None:
         inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
@@ -143,7 +149,7 @@ class OperationChecks(Suite):
 
     def check_adasum_rejects_other_dtypes_and_operations(self) -> None:
         adasum = self.api.Adasum
-        for dtype in sorted(set(self.frontend.dtypes) - set(EPSILON)):
+        for dtype in sorted(set(self.frontend.dtypes) - set(RELATIVE_TOLERANCES)):
             text = f"the adasum of {dtype} values is not defined"
             self.expect_error(text, self.api.allreduce, self.tensor((3,), dtype), op=adasum)
         text = "which only allreduce has"
@@ -160,13 +166,13 @@ class OperationChecks(Suite):
                     op=getattr(self.api, op),
                     process_set=group,
                 )
-                wanted = [
+                expected = [
                     reference.reducescatter(
                         self.inputs_of_group(group, shape, dtype), op, dtype, group.rank()
                     )
                     for shape in SCATTERED_SHAPES
                 ]
-                self.expect_all(results, wanted, dtype, exact=op != "Average")
+                self.expect_all(results, expected, dtype, is_exact=op != "Average")
 
     def check_broadcast_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.frontend.dtypes):
@@ -177,27 +183,29 @@ class OperationChecks(Suite):
                 self.expect_all(results, [input_of(root, s, dtype) for s in SHAPES], dtype)
 
     def check_allgather_of_uneven_parts(self) -> None:
-        kinds = [(rows, width) for rows in ROWS for width in ((), (3,), (2, 2), (0,))]
+        rows_and_widths = [(rows, width) for rows in ROWS for width in ((), (3,), (2, 2), (0,))]
         for number, dtype in enumerate(self.frontend.dtypes):
             for group, form in self.groups_and_forms("allgather", number):
-                tensors = [self.tensor((rows(self.rank), *width), dtype) for rows, width in kinds]
-                results = self.run("allgather", form, tensors, process_set=group)
-                wanted = [
-                    np.concatenate([input_of(r, (rows(r), *width), dtype) for r in group.ranks])
-                    for rows, width in kinds
+                tensors = [
+                    self.tensor((rows(self.rank), *width), dtype) for rows, width in rows_and_widths
                 ]
-                self.expect_all(results, wanted, dtype)
+                results = self.run("allgather", form, tensors, process_set=group)
+                expected = [
+                    np.concatenate([input_of(r, (rows(r), *width), dtype) for r in group.ranks])
+                    for rows, width in rows_and_widths
+                ]
+                self.expect_all(results, expected, dtype)
 
     def check_alltoall_of_every_kind(self) -> None:
         for number, dtype in enumerate(self.frontend.dtypes):
-            for turn, splits in enumerate((*SPLITS, None)):
-                for group, form in self.groups_and_forms("alltoall", number + turn):
-                    self.expect_alltoall(group, form, dtype, splits, unsent=turn % 3)
+            for form_number, splits in enumerate((*SPLITS, None)):
+                for group, form in self.groups_and_forms("alltoall", number + form_number):
+                    self.expect_alltoall(group, form, dtype, splits, unsent=form_number % 3)
 
     def expect_alltoall(
-        self, group: Any, form: Form, dtype: str, splits: Split | None, unsent: int
+        self, group: Any, form: Form, dtype: str, splits: SplitFunction | None, unsent: int
     ) -> None:
-        """Check an alltoall. `unsent`: how many rows are sent to no rank, if splits are given."""
+        """Check an alltoall. If splits are given, `unsent` rows are sent to no rank."""
         members, member = range(group.size()), group.rank()
         lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
         rows = [sum(sender_splits) + unsent * (splits is not None) for sender_splits in lists]
@@ -213,9 +221,9 @@ class OperationChecks(Suite):
         )
         for width, result in zip(widths, results, strict=True):
             inputs = [input_of(group.ranks[m], (rows[m], *width), dtype) for m in members]
-            wanted, received = reference.alltoall(inputs, lists, member)
+            expected, received = reference.alltoall(inputs, lists, member)
             pair = form.asynchronous or splits is not None
-            self.expect(result[0] if pair else result, wanted, dtype)
+            self.expect(result[0] if pair else result, expected, dtype)
             if pair:
                 self.expect(result[1], np.array(received), "int32")
 
@@ -225,42 +233,42 @@ class OperationChecks(Suite):
         ones = np.ones(self.size, np.int64)
         kinds = [ones.tolist(), tuple(ones.tolist()), ones]
         kinds += [self.frontend.tensor(ones, dtype) for dtype in ("int64", "int32", "uint8")]
-        wanted = np.stack([array[self.rank] for array in self.inputs_of_all((self.size, 2))])
+        expected = np.stack([array[self.rank] for array in self.inputs_of_all((self.size, 2))])
         for splits in kinds:
             result, received = self.api.alltoall(tensor, splits=splits)
-            self.expect(result, wanted, "float32")
+            self.expect(result, expected, "float32")
             self.expect(received, ones, "int32")
 
     def check_scales(self) -> None:
         for number, dtype, op in self.reductions():
-            scales = SCALES[number % len(SCALES)]
+            scales = SCALE_FACTORS[number % len(SCALE_FACTORS)]
             options = {"prescale_factor": scales[0], "postscale_factor": scales[1]}
-            if op == "Product" and dtype not in EPSILON:
+            if op == "Product" and dtype not in RELATIVE_TOLERANCES:
                 options["prescale_factor"] = 1.0  # else the product exceeds the type's range
             scales = (options["prescale_factor"], options["postscale_factor"])
             inputs = self.inputs_of_all((9, 2), dtype)
             for _, form in self.groups_and_forms("allreduce", number):
                 tensor = self.tensor((9, 2), dtype)
                 results = self.run("allreduce", form, [tensor], op=getattr(self.api, op), **options)
-                wanted = reference.allreduce(inputs, op, dtype, scales)
-                self.expect(results[0], wanted, dtype, exact=False)
+                expected = reference.allreduce(inputs, op, dtype, scales)
+                self.expect(results[0], expected, dtype, is_exact=False)
             for _, form in self.groups_and_forms("reducescatter", number):
                 tensor = self.tensor((9, 2), dtype)
                 results = self.run(
                     "reducescatter", form, [tensor], op=getattr(self.api, op), **options
                 )
-                wanted = reference.reducescatter(inputs, op, dtype, self.rank, scales)
-                self.expect(results[0], wanted, dtype, exact=False)
+                expected = reference.reducescatter(inputs, op, dtype, self.rank, scales)
+                self.expect(results[0], expected, dtype, is_exact=False)
 
     def check_ordinary_numbers(self) -> None:
         inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
         for dtype in ("float32", "float64"):
             tensor = self.frontend.tensor(inputs[self.rank], dtype)
-            found = self.frontend.array(self.api.allreduce(tensor))
-            np.testing.assert_allclose(found, np.mean(inputs, 0), rtol=1e-5, atol=1e-6)
-            found = self.frontend.array(self.api.reducescatter(tensor))
-            wanted = np.array_split(np.mean(inputs, 0), self.size)[self.rank]
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            actual = self.frontend.array(self.api.allreduce(tensor))
+            np.testing.assert_allclose(actual, np.mean(inputs, 0), rtol=1e-5, atol=1e-6)
+            actual = self.frontend.array(self.api.reducescatter(tensor))
+            expected = np.array_split(np.mean(inputs, 0), self.size)[self.rank]
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
     def check_average_is_the_default(self) -> None:
         tensor = self.frontend.tensor(np.array([self.rank] * self.size), "float64")
@@ -272,11 +280,11 @@ class OperationChecks(Suite):
 
     def check_large_tensors(self) -> None:
         api, shape = self.api, (1_000_001,)
-        inputs, wanted = self.inputs_of_all(shape), np.sum(self.inputs_of_all(shape), 0)
-        self.expect(api.allreduce(self.tensor(shape), op=api.Sum), wanted, "float32")
+        inputs, expected = self.inputs_of_all(shape), np.sum(self.inputs_of_all(shape), 0)
+        self.expect(api.allreduce(self.tensor(shape), op=api.Sum), expected, "float32")
         self.expect(
             api.reducescatter(self.tensor(shape), op=api.Sum),
-            np.array_split(wanted, self.size)[self.rank],
+            np.array_split(expected, self.size)[self.rank],
             "float32",
         )
         last = self.size - 1
@@ -291,10 +299,10 @@ class OperationChecks(Suite):
         path = tempfile.mkdtemp() if self.rank == 0 else None
         folder = Path(self.api.broadcast_object(path, root_rank=0))
         random = np.random.default_rng(self.rank)
-        for turn in range(20):
+        for round_number in range(20):
             for group in self.my_groups():
                 time.sleep(random.uniform(0, 0.002))  # the ranks arrive in varying order
-                mark = f"{turn}.{group.process_set_id}"
+                mark = f"{round_number}.{group.process_set_id}"
                 (folder / f"{mark}.{self.rank}").touch()
                 self.api.barrier(process_set=group)
                 found = {rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()}
@@ -313,23 +321,27 @@ class OperationChecks(Suite):
             tensor = self.tensor((11,), seed=i)
             handles[i] = self.api.allreduce_async(tensor, name=f"sum.{i}", op=self.api.Sum)
         for i in sorted(numbers, key=lambda number: -number):
-            wanted = np.sum(self.inputs_of_all((11,), seed=i), 0)
-            self.expect(self.api.synchronize(handles[i]), wanted, "float32")
+            expected = np.sum(self.inputs_of_all((11,), seed=i), 0)
+            self.expect(self.api.synchronize(handles[i]), expected, "float32")
             assert self.api.poll(handles[i])
 
     def check_objects(self) -> None:
         api = self.api
         for group in self.my_groups():
-            own = {"rank": self.rank, "large": "x" * (100_000 * self.rank), "call": lambda: 7}
-            found = api.allgather_object(own, process_set=group)
+            sent_object = {
+                "rank": self.rank,
+                "large": "x" * (100_000 * self.rank),
+                "call": lambda: 7,
+            }
+            found = api.allgather_object(sent_object, process_set=group)
             assert [received["rank"] for received in found] == group.ranks
             assert [len(received["large"]) for received in found] == [
                 100_000 * r for r in group.ranks
             ]
             assert [received["call"]() for received in found] == [7] * group.size()
             root = group.ranks[-1]
-            mine = own if self.rank == root else None
-            found = api.broadcast_object(mine, root, name="it", process_set=group)
+            own_object = sent_object if self.rank == root else None
+            found = api.broadcast_object(own_object, root, name="it", process_set=group)
             assert found["rank"] == root and found["call"]() == 7
         assert api.broadcast_object(None) is None
         assert api.allgather_object((), name="empty") == [()] * self.size

@@ -18,18 +18,18 @@ Case = tuple[Callable[[], object], str]
 
 def cases() -> Iterator[Case]:
     rank, tensor = hvd.rank(), torch.ones(3)
-    elsewhere = (
+    other_host_error = (
         "ranks 1 are on another host, or in another network namespace, than rank 0, so the "
         "ranks need a secret: make a file with `farandole secret FILE`, which all hosts can "
         "read, and set FARANDOLE_SECRET=FILE for all ranks; or start the job with `farandole "
         "run`, or all ranks on one host"
     )
     store = dist.HashStore()
-    calls = (rendezvous._init_without_our_launcher, rendezvous.join_some_ranks)
+    calls = (rendezvous._init_without_our_launcher, rendezvous.start_engine_of_some_ranks)
     with mock.patch.object(rendezvous, "_has_our_launcher", lambda: False):
-        for turn, call in enumerate(calls, 1):
-            store.set(f"farandole/{turn}/host/1", "another one")
-            yield functools.partial(call, store, 0, 2), elsewhere
+        for number, call in enumerate(calls, 1):
+            store.set(f"farandole/{number}/host/1", "another one")
+            yield functools.partial(call, store, 0, 2), other_host_error
     yield (
         lambda: rendezvous.join(store, 3, 4),
         f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
@@ -71,11 +71,11 @@ def cases() -> Iterator[Case]:
             '"farandole", init_method="farandole://"), and make again what uses the process '
             "group, such as a DistributedDataParallel",
         )
-    yield from _calls(tensor)
+    yield from _call_cases(tensor)
     dist.destroy_process_group()
 
 
-def _calls(tensor: torch.Tensor) -> Iterator[Case]:
+def _call_cases(tensor: torch.Tensor) -> Iterator[Case]:
     yield (
         lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR),
         "a bitwise_xor needs whole numbers or bool; got torch.float32: view() shows the same "
@@ -109,11 +109,11 @@ def _calls(tensor: torch.Tensor) -> Iterator[Case]:
         "member 1 of the group has sent 3 elements (torch.float32), but the output for it has "
         "2: all ranks must agree on the sizes",
     )
-    yield from _lists(tensor)
-    yield from _sparse()
+    yield from _list_cases(tensor)
+    yield from _sparse_cases()
 
 
-def _lists(tensor: torch.Tensor) -> Iterator[Case]:
+def _list_cases(tensor: torch.Tensor) -> Iterator[Case]:
     dist.new_group([0])
     yield (
         lambda: hvd.add_process_set([hvd.rank()]),
@@ -144,7 +144,7 @@ def _lists(tensor: torch.Tensor) -> Iterator[Case]:
     )
 
 
-def _sparse() -> Iterator[Case]:
+def _sparse_cases() -> Iterator[Case]:
     tensor = torch.eye(2 + dist.get_rank(), 3).to_sparse()
     yield (
         lambda: dist.all_reduce(tensor),

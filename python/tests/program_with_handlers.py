@@ -1,7 +1,7 @@
 """A program with signal handlers and hooks of its own.
 
-farandole must not change them, not even when it is only imported. (tests/cluster has a program that
-also uses them.)
+farandole must not change them, even if the program only imports it. (A program in tests/cluster
+also uses its handlers.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 
-def facts() -> tuple[object, ...]:
+def handlers_and_hooks() -> tuple[object, ...]:
     """Return Python's signal handlers and hooks, and the kernel's view of the signals."""
     status = Path("/proc/self/status").read_text().splitlines()
     return (
@@ -28,7 +28,7 @@ threading.Thread(target=int).start()  # with the first thread, the C library han
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-before = facts()
+handlers_before = handlers_and_hooks()
 
 import farandole  # noqa: E402
 from farandole import calls  # noqa: E402
@@ -36,7 +36,7 @@ from farandole import calls  # noqa: E402
 for _ in range(3):
     farandole.init()
     calls.barrier()
-    assert facts() == before
+    assert handlers_and_hooks() == handlers_before
     farandole.shutdown()
-    assert facts() == before
+    assert handlers_and_hooks() == handlers_before
 print("nothing was changed", flush=True)

@@ -83,7 +83,13 @@ class RandomPrograms(Suite):
         return options
 
     def expect_results(self, call: Call, group: Any, results: list[Any]) -> None:
-        wanted = call.wanted(group.rank(), group.ranks)
-        for result, array in zip(results, wanted, strict=True):
+        expected = call.expected(group.rank(), group.ranks)
+        for result, array in zip(results, expected, strict=True):
             tensor = result[0] if call.operation.returns_rows else result
-            self.expect(tensor, array, call.dtype, exact=False, absolute=call.near_zero)
+            self.expect(
+                tensor,
+                array,
+                call.dtype,
+                is_exact=False,
+                absolute_tolerance=call.absolute_tolerance,
+            )

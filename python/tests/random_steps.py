@@ -18,35 +18,35 @@ _DTYPES = ("float32", "int32", "float64", "bfloat16")
 
 @dataclass
 class Step:
-    """One call of a random program, on one input, and what surrounds it. Each frontend derives a
-    class that makes the call."""
+    """One call of a random program, and the context in which the program makes the call. Each
+    frontend derives a class that makes the call."""
 
     operation: str
     op: str
     group: Any
     shape: Shape
     dtype: str
-    surroundings: str
+    context: str
     root: int
 
     @classmethod
     def draw(
-        cls: type[StepT], dice: random.Random, groups: Sequence[Any], surroundings: Sequence[str]
+        cls: type[StepT], generator: random.Random, groups: Sequence[Any], context: Sequence[str]
     ) -> StepT:
-        """Return a random step. The dice must be the same on all ranks."""
-        group = dice.choice(groups)
-        operation = dice.choice(
+        """Return a random step. The generator must be the same on all ranks."""
+        group = generator.choice(groups)
+        operation = generator.choice(
             ["allreduce", "allreduce", "reducescatter", "broadcast", "allgather", "alltoall"]
         )
-        rows = dice.choice([1, 2, 3]) * len(group.ranks)
+        rows = generator.choice([1, 2, 3]) * len(group.ranks)
         return cls(
             operation,
-            dice.choice(["Sum", "Min", "Max"] if dice.random() < 0.5 else ["Sum"]),
+            generator.choice(["Sum", "Min", "Max"] if generator.random() < 0.5 else ["Sum"]),
             group,
-            dice.choice([(rows,), (rows, 3), (rows, 2, 2), (rows * 5000,)]),
-            dice.choice(_DTYPES),
-            dice.choice(surroundings),
-            dice.choice(group.ranks),
+            generator.choice([(rows,), (rows, 3), (rows, 2, 2), (rows * 5000,)]),
+            generator.choice(_DTYPES),
+            generator.choice(context),
+            generator.choice(group.ranks),
         )
 
     def options(self, api: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Step:
             options["root_rank"] = self.root
         return options
 
-    def wanted(self, inputs: Sequence[Array], member: int) -> Array:
+    def expected(self, inputs: Sequence[Array], member: int) -> Array:
         if self.operation == "allreduce":
             return reference.allreduce(inputs, self.op, self.dtype)
         if self.operation == "reducescatter":

@@ -17,7 +17,7 @@ import numpy as np
 
 from farandole import core, operations
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
@@ -26,47 +26,47 @@ DTYPES = tuple(core.dtypes)
 OPS = ("Sum", "Average", "Min", "Max", "Product")
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
-EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
+RELATIVE_TOLERANCES = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
 # Absolute tolerances. Elements that cancel out in an Adasum leave rounding errors of float64;
 # float16 is coarse near zero.
-NEAR_ZERO = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
+ABSOLUTE_TOLERANCES = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
 
 
 @functools.lru_cache(maxsize=1000)
 def input_of(rank: int, shape: Shape, dtype: str, seed: int = 0) -> Array:
-    low, high = (0 if dtype in UNSIGNED else -3), (2 if dtype == "bool" else 4)
-    return np.random.default_rng((seed, rank)).integers(low, high, shape)
+    minimum, maximum = (0 if dtype in UNSIGNED else -3), (2 if dtype == "bool" else 4)
+    return np.random.default_rng((seed, rank)).integers(minimum, maximum, shape)
 
 
 def allreduce(
     inputs: Sequence[Array], op: str, dtype: str, scales: tuple[float, float] = (1, 1)
 ) -> Array:
-    stack = scaled(np.stack(inputs), scales[0], dtype)
+    stacked = scaled(np.stack(inputs), scales[0], dtype)
     if op == "Adasum":
-        result = adasum(stack.astype(float))
+        result = adasum(stacked.astype(float))
     elif dtype == "bool":
-        result = stack.any(0) if op in ("Sum", "Max") else stack.all(0)
+        result = stacked.any(0) if op in ("Sum", "Max") else stacked.all(0)
     elif op == "Average":
-        mean = stack.sum(0) / len(inputs)
-        result = mean if dtype in EPSILON else np.trunc(mean)
+        mean = stacked.sum(0) / len(inputs)
+        result = mean if dtype in RELATIVE_TOLERANCES else np.trunc(mean)
     else:
         reduce = {"Sum": np.sum, "Min": np.min, "Max": np.max, "Product": np.prod}[op]
-        result = reduce(stack, axis=0)
+        result = reduce(stacked, axis=0)
     return scaled(result, scales[1], dtype)
 
 
-def adasum(level: Array) -> Array:
+def adasum(arrays: Array) -> Array:
     """Combine pairs of neighbours until one array is left. An array without a pair is kept."""
-    while len(level) > 1:
-        pairs = [adasum_of_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
-        level = np.stack([*pairs, *level[len(pairs) * 2 :]])
-    return level[0]
+    while len(arrays) > 1:
+        pairs = [adasum_of_two(*arrays[i : i + 2]) for i in range(0, len(arrays) - 1, 2)]
+        arrays = np.stack([*pairs, *arrays[len(pairs) * 2 :]])
+    return arrays[0]
 
 
 def adasum_of_two(a: Array, b: Array) -> Array:
-    common = (a * b).sum()
+    dot_product = (a * b).sum()
     factor_a, factor_b = (
-        1 - common / square / 2 if (square := (x * x).sum()) else 1 for x in (a, b)
+        1 - dot_product / square / 2 if (square := (x * x).sum()) else 1 for x in (a, b)
     )
     return factor_a * a + factor_b * b
 
@@ -76,7 +76,7 @@ def scaled(array: Array, factor: float, dtype: str) -> Array:
         return array
     if dtype == "bool":
         return (array * factor).astype(bool)
-    if dtype in EPSILON:
+    if dtype in RELATIVE_TOLERANCES:
         return array * factor
     limits = np.iinfo(dtype)
     return np.clip(np.trunc(array * factor), limits.min, limits.max)
@@ -97,10 +97,10 @@ def alltoall(
 ) -> tuple[Array, list[int]]:
     """Return what the member receives, and how many rows from each sender."""
     rows = [sender_splits[member] for sender_splits in splits]
-    begins = [sum(sender_splits[:member]) for sender_splits in splits]
+    first_rows = [sum(sender_splits[:member]) for sender_splits in splits]
     parts = [
         array[begin : begin + count]
-        for array, begin, count in zip(inputs, begins, rows, strict=True)
+        for array, begin, count in zip(inputs, first_rows, rows, strict=True)
     ]
     return np.concatenate(parts), rows
 
@@ -122,7 +122,7 @@ class Call:
     def member_shapes(self, member: int) -> list[Shape]:
         return [(self.rows[member], *s[1:]) if self.rows else s for s in self.shapes]
 
-    def wanted(self, member: int, ranks: Sequence[int]) -> list[Array]:
+    def expected(self, member: int, ranks: Sequence[int]) -> list[Array]:
         """Return the results of a member, one for each tensor."""
         inputs = [
             [input_of(rank, shape, self.dtype, self.seed) for shape in self.member_shapes(m)]
@@ -131,8 +131,8 @@ class Call:
         return [self.operation.result(self, arrays, member) for arrays in zip(*inputs, strict=True)]
 
     @property
-    def near_zero(self) -> float:
-        return NEAR_ZERO[self.dtype] if self.op == "Adasum" else 0
+    def absolute_tolerance(self) -> float:
+        return ABSOLUTE_TOLERANCES[self.dtype] if self.op == "Adasum" else 0
 
 
 # The arguments of a call: shape, dtype and options.
@@ -152,7 +152,7 @@ class Operation:
         raise NotImplementedError
 
     def draw(self, call: Call, generator: random.Random, members: int) -> None:
-        """Draw the arguments that only this operation has."""
+        """Choose at random the arguments that only this operation has."""
 
     def options(self, call: Call, api: Any, member: int, ranks: Sequence[int]) -> dict[str, Any]:
         return {}
@@ -161,7 +161,7 @@ class Operation:
         raise NotImplementedError
 
     def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
-        """Yield words that the error must contain, a right call, and a wrong call of rank 0."""
+        """Yield words that the error must contain, a valid call, and a different call of rank 0."""
         options = self.options(Call(self, "float32", ()), api, 0, range(size))
         shape = (size, 2) if self.has_rows else (4,)
         right = (shape, "float32", options)
@@ -191,14 +191,14 @@ class _Reduction(Operation):
     def differences(self, api: Any, size: int) -> Iterator[tuple[list[str], Arguments, Arguments]]:
         yield from super().differences(api, size)
         right: Arguments = ((4,), "float32", {"op": api.Sum})
-        for word, other in (
+        for word, different in (
             ("max", {"op": api.Max}),
             ("average", {"op": api.Average}),
         ):
-            yield [word, "sum"], right, ((4,), "float32", other)
+            yield [word, "sum"], right, ((4,), "float32", different)
         for scale in ("prescale", "postscale"):
-            other = {"op": api.Sum, f"{scale}_factor": 0.125}
-            yield [scale, "0.125", "1"], right, ((4,), "float32", other)
+            different = {"op": api.Sum, f"{scale}_factor": 0.125}
+            yield [scale, "0.125", "1"], right, ((4,), "float32", different)
 
 
 class Allreduce(_Reduction):
@@ -212,12 +212,12 @@ class Allreduce(_Reduction):
         postscale_factor: float = 1.0,
         process_set: Group = global_process_set,
     ) -> operations.Operation:
-        op = op_of(op, average)
+        op = reduce_op_of(op, average)
         return operations.Allreduce(process_set, op, prescale_factor, postscale_factor)
 
     def draw(self, call: Call, generator: random.Random, members: int) -> None:
         super().draw(call, generator, members)
-        if call.dtype in EPSILON and generator.randrange(4) == 0:
+        if call.dtype in RELATIVE_TOLERANCES and generator.randrange(4) == 0:
             call.op = "Adasum"
 
     def result(self, call: Call, inputs: Sequence[Array], member: int) -> Array:

@@ -27,8 +27,8 @@ from farandole.operations import (
 from farandole.reduce_op import Average, Sum
 from farandole.sparse_rows import start_gather
 from farandole.training import parameter_check, periodic_check, training_state
-from farandole.training.bucket_layout import DENSE, NOTHING, SPARSE, agree
-from farandole.training.pairing import paired
+from farandole.training.bucket_layout import DENSE, NO_GRADIENT, SPARSE, agree_on_gradients
+from farandole.training.pairing import in_common_order
 
 
 class Model:
@@ -65,7 +65,7 @@ class SharedModules(Suite):
         row_counts = [len(part) for part in np.array_split(ones, self.size)]
         by_row = np.repeat(rank_gradients, row_counts)[:, None]
         is_root = self.rank == self.size - 1
-        for operation, wanted in (
+        for operation, expected in (
             (Allreduce(self.world, Average), mean),
             (Allreduce(self.world, Sum, 0.5, 4.0), 2 * total),
             (Broadcast(self.world, self.size - 1), mean * is_root),
@@ -73,22 +73,22 @@ class SharedModules(Suite):
             (Reducescatter(self.world, Sum), by_row * self.size),
             (Reducescatter(self.world, Average, 3.0), by_row * 3),
         ):
-            found = self.gradient(operation, ones)
-            assert np.array_equal(found, np.broadcast_to(wanted, ones.shape)), operation
+            actual = self.gradient(operation, ones)
+            assert np.array_equal(actual, np.broadcast_to(expected, ones.shape)), operation
         sent_rows = np.concatenate((rank_gradients, [0.0]))[
             :, None
         ]  # the last row is sent to no rank
-        found = self.gradient(Alltoall(self.world, [1] * self.size), ones)
-        assert np.array_equal(found, np.broadcast_to(sent_rows, ones.shape))
+        actual = self.gradient(Alltoall(self.world, [1] * self.size), ones)
+        assert np.array_equal(actual, np.broadcast_to(sent_rows, ones.shape))
 
     def check_sparse_rows(self) -> None:
         """Rank r has r + 1 elements of the value r, in the rows 0 ... r."""
         indices = np.arange(self.rank + 1)[:, None]
         values = np.full((self.rank + 1, 2), self.rank)
-        found = start_gather(numpy_arrays, np.array([[7]]), indices, values, "rows", self.world)()
-        assert found.sizes == [7]
-        wanted = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
-        assert [*zip(found.indices[:, 0], found.values[:, 1], strict=True)] == wanted
+        actual = start_gather(numpy_arrays, np.array([[7]]), indices, values, "rows", self.world)()
+        assert actual.sizes == [7]
+        expected = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
+        assert [*zip(actual.indices[:, 0], actual.values[:, 1], strict=True)] == expected
         if self.size > 1:
             sizes = np.array([[7 + self.rank]])
             finish = start_gather(numpy_arrays, sizes, indices, values, "rows", self.world)
@@ -96,17 +96,17 @@ class SharedModules(Suite):
 
     def check_pairing(self) -> None:
         """Arrays with names are paired by name, in any order. Others are paired by their order."""
-        one, two = np.zeros(2), np.zeros((3, 1))
-        given = [one, two] if self.rank == 0 else [two, one]
-        names = {id(one): "one", id(two): "two"}
-        found = paired(numpy_arrays, given, names, "pairing", self.world)
-        assert found[0] is one and found[1] is two
+        first_array, second_array = np.zeros(2), np.zeros((3, 1))
+        arrays = [first_array, second_array] if self.rank == 0 else [second_array, first_array]
+        names = {id(first_array): "one", id(second_array): "two"}
+        found = in_common_order(numpy_arrays, arrays, names, "pairing", self.world)
+        assert found[0] is first_array and found[1] is second_array
         if self.size > 1:
             text = self.expect_error(
                 "do not have the same parameters",
-                paired,
+                in_common_order,
                 numpy_arrays,
-                given,
+                arrays,
                 {},
                 "pairing",
                 self.world,
@@ -116,24 +116,26 @@ class SharedModules(Suite):
     def check_layout(self) -> None:
         """All ranks take the order of rank 0. A gradient that is sparse on one rank is sparse
         on all ranks."""
-        kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
+        kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NO_GRADIENT]
         completed = [1, 0] if self.rank == 0 else [0, 1]
-        found = agree(kinds, completed, "layout", self.world)
-        assert [gradient.kind for gradient in found] == [DENSE, SPARSE, NOTHING]
+        found = agree_on_gradients(kinds, completed, "layout", self.world)
+        assert [gradient.kind for gradient in found] == [DENSE, SPARSE, NO_GRADIENT]
         assert [gradient.on_all_ranks for gradient in found] == [True, True, False]
         assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
 
     def check_parameters(self) -> None:
-        same = {"weight": np.arange(6.0).reshape(2, 3), "mask": np.array([True, False])}
-        parameter_check.check(numpy_arrays, same, self.world, "same", advice="")
+        equal_parameters = {"weight": np.arange(6.0).reshape(2, 3), "mask": np.array([True, False])}
+        parameter_check.check(numpy_arrays, equal_parameters, self.world, "same", advice="")
         if self.size == 1:
             return
-        other = same | {"weight": same["weight"] + (self.rank == 1)}
+        different_parameters = equal_parameters | {
+            "weight": equal_parameters["weight"] + (self.rank == 1)
+        }
         text = self.expect_error(
             "`weight` (float64 [2, 3])",
             parameter_check.check,
             numpy_arrays,
-            other,
+            different_parameters,
             self.world,
             "same",
             advice="Ask somebody.",
@@ -157,14 +159,18 @@ class SharedModules(Suite):
 
     def check_all_ranks_get_the_state_of_one_rank(self) -> None:
         last = self.size - 1
-        own = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
+        own_state = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
         found = training_state.broadcast_parameters(
-            numpy_arrays, self.broadcast, own, last, self.world
+            numpy_arrays, self.broadcast, own_state, last, self.world
         )
         assert sorted(found) == ["a", "c"]
         assert np.array_equal(found["a"], np.full(3, last)) and found["c"] == last * 0.5
-        shared = np.arange(5.0) + self.rank
-        state = {"step": self.rank, "moments": [shared, shared.T], "text": "x" * self.rank}
+        shared_value = np.arange(5.0) + self.rank
+        state = {
+            "step": self.rank,
+            "moments": [shared_value, shared_value.T],
+            "text": "x" * self.rank,
+        }
         loaded: list[Any] = []
         found = training_state.broadcast_optimizer_state(
             numpy_arrays, self.broadcast, lambda: state, loaded.append, last, self.world

@@ -1,4 +1,5 @@
-"""Moves large tensors one way between hosts, while a rank of the receiving host is often stopped.
+"""Sends large tensors from one host to another, while a rank of the receiving host is often
+stopped.
 
 Run it on two hosts with two workers each. The last rank is stopped and continued.
 """
@@ -18,13 +19,13 @@ hvd = make_api(True)
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 pids = hvd.allgather(np.array([os.getpid()]))
-over = threading.Event()
+is_over = threading.Event()
 
 
 def stop_the_last_rank() -> None:
-    while not over.wait(PAUSE_S):
+    while not is_over.wait(PAUSE_S):
         os.kill(pids[-1], signal.SIGSTOP)
-        over.wait(PAUSE_S)
+        is_over.wait(PAUSE_S)
         os.kill(pids[-1], signal.SIGCONT)
 
 
@@ -36,11 +37,11 @@ for call in range(2):
     assert np.array_equal(result, np.arange(ROWS, dtype=np.float32) + call)
     del result
     # Only the ranks of the first host have rows.
-    mine = np.arange(ROWS if RANK < SIZE // 2 else 0, dtype=np.float32) + RANK
-    result = hvd.allgather(mine)
+    own_rows = np.arange(ROWS if RANK < SIZE // 2 else 0, dtype=np.float32) + RANK
+    result = hvd.allgather(own_rows)
     assert len(result) == SIZE // 2 * ROWS and result[-1] == float(np.float32(ROWS - 1)) + 1, result
     del result
-over.set()
+is_over.set()
 if RANK == SIZE - 2:
     stopper.join()
 print("all checks passed")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from reference import EPSILON, OPERATIONS, Array, Shape, input_of
+from reference import OPERATIONS, RELATIVE_TOLERANCES, Array, Shape, input_of
 
 
 class Frontend(Protocol):
@@ -69,8 +69,8 @@ class Suite:
     def init(self) -> None:
         """Join the job; with overlapping groups if it has three workers or more."""
         size = int(os.environ.get("FARANDOLE_SIZE", "1"))
-        lists = {3: [[0, 1], [1, 2], [0, 2]], 4: [[0, 1, 2], [1, 2, 3], [0, 3]]}
-        self.groups = [self.api.ProcessSet(ranks) for ranks in lists.get(size, [])]
+        group_ranks = {3: [[0, 1], [1, 2], [0, 2]], 4: [[0, 1, 2], [1, 2, 3], [0, 3]]}
+        self.groups = [self.api.ProcessSet(ranks) for ranks in group_ranks.get(size, [])]
         self.api.init(process_sets=self.groups)
 
     def my_groups(self) -> list[Any]:
@@ -88,12 +88,13 @@ class Suite:
     ) -> list[Array]:
         return [input_of(rank, shape, dtype, seed) for rank in group.ranks]
 
-    def groups_and_forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
-        """Yield the world with every form, and each other group with one form, chosen by `turn`."""
+    def groups_and_forms(self, operation: str, form_number: int) -> Iterator[tuple[Any, Form]]:
+        """Yield the world with every form, and each other group with one form. `form_number`
+        chooses this form."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (
-                forms if number == 0 else [forms[(turn + group.process_set_id) % len(forms)]]
+                forms if number == 0 else [forms[(form_number + group.process_set_id) % len(forms)]]
             ):
                 yield group, form
 
@@ -113,22 +114,29 @@ class Suite:
         return results
 
     def expect(
-        self, tensor: Any, wanted: Array, dtype: str, exact: bool = True, absolute: float = 0
+        self,
+        tensor: Any,
+        expected: Array,
+        dtype: str,
+        is_exact: bool = True,
+        absolute_tolerance: float = 0,
     ) -> None:
-        found = self.frontend.array(tensor)
+        actual = self.frontend.array(tensor)
         assert self.frontend.dtype(tensor) == dtype, (self.frontend.dtype(tensor), dtype)
-        assert found.shape == wanted.shape, (found.shape, wanted.shape)
-        wanted = wanted.astype(found.dtype)
-        if exact or dtype not in EPSILON:
-            assert np.array_equal(found, wanted), (found, wanted)
+        assert actual.shape == expected.shape, (actual.shape, expected.shape)
+        expected = expected.astype(actual.dtype)
+        if is_exact or dtype not in RELATIVE_TOLERANCES:
+            assert np.array_equal(actual, expected), (actual, expected)
         else:
-            np.testing.assert_allclose(found, wanted, rtol=EPSILON[dtype], atol=absolute)
+            np.testing.assert_allclose(
+                actual, expected, rtol=RELATIVE_TOLERANCES[dtype], atol=absolute_tolerance
+            )
 
     def expect_all(
-        self, tensors: Sequence[Any], wanted: Sequence[Array], dtype: str, exact: bool = True
+        self, tensors: Sequence[Any], expected: Sequence[Array], dtype: str, is_exact: bool = True
     ) -> None:
-        for tensor, array in zip(tensors, wanted, strict=True):
-            self.expect(tensor, array, dtype, exact)
+        for tensor, array in zip(tensors, expected, strict=True):
+            self.expect(tensor, array, dtype, is_exact)
 
     def expect_sum_works(self, group: Any = None) -> None:
         group = group or self.api.global_process_set

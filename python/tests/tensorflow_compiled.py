@@ -40,8 +40,8 @@ else:
 
 assert os.environ.get("WANTED_TENSORFLOW", tf.__version__) == tf.__version__
 
-TURNS = 3
-SURROUNDINGS = ("none", "function", "loop", "branch", "eager")
+RUNS = 3
+CONTEXTS = ("none", "function", "loop", "branch", "eager")
 
 
 class TensorFlowStep(Step):
@@ -49,9 +49,9 @@ class TensorFlowStep(Step):
         return getattr(hvd, self.operation)(x, **self.options(hvd))
 
     def run(self, x: Any) -> Any:
-        if self.surroundings == "function":
+        if self.context == "function":
             return tf.function(self.call)(x)
-        if self.surroundings == "loop":
+        if self.context == "loop":
 
             def body(i: Any, _: Any) -> Any:
                 return i + 1, self.call(x)
@@ -59,7 +59,7 @@ class TensorFlowStep(Step):
             result = self.call(x)
             invariants = [tf.TensorShape([]), tf.TensorShape([None, *result.shape[1:]])]
             return tf.while_loop(lambda i, _: i < 3, body, [0, result], invariants)[1]
-        if self.surroundings == "branch":
+        if self.context == "branch":
             return tf.cond(tf.size(x) >= 0, lambda: self.call(x), lambda: self.call(x))
         return self.call(x)
 
@@ -69,26 +69,31 @@ class TensorFlowCompiledChecks(Suite):
         super().__init__(TensorFlowFrontend())
 
     def random_steps(self, seed: int) -> list[TensorFlowStep]:
-        """Return the same steps on all ranks; a rank leaves out those of groups of others."""
-        dice = random.Random(seed)
+        """Choose the same random steps on all ranks. Return the steps of groups that contain this
+        rank."""
+        generator = random.Random(seed)
         groups = [hvd.global_process_set, *self.groups]
-        steps = [TensorFlowStep.draw(dice, groups, SURROUNDINGS) for _ in range(12)]
+        steps = [TensorFlowStep.draw(generator, groups, CONTEXTS) for _ in range(12)]
         return [step for step in steps if step.group.included()]
 
     def check_random_programs(self) -> None:
         """Each program runs as one function, several times, with sleeps between the runs."""
         for seed in range(6):
             steps = self.random_steps(seed)
-            program = tf.function(functools.partial(run_all, steps))
-            for turn in range(TURNS):
+            program = tf.function(functools.partial(run_steps, steps))
+            for run_number in range(RUNS):
                 time.sleep(random.random() * 0.005)  # differs between ranks
-                inputs = [self.tensor(step.shape, step.dtype, seed * 100 + turn) for step in steps]
+                inputs = [
+                    self.tensor(step.shape, step.dtype, seed * 100 + run_number) for step in steps
+                ]
                 for step, result in zip(steps, program(inputs), strict=True):
                     arrays = self.inputs_of_group(
-                        step.group, step.shape, step.dtype, seed * 100 + turn
+                        step.group, step.shape, step.dtype, seed * 100 + run_number
                     )
-                    wanted = step.wanted(arrays, step.group.rank())
-                    self.expect(result, wanted, step.dtype, exact=False, absolute=1e-6)
+                    expected = step.expected(arrays, step.group.rank())
+                    self.expect(
+                        result, expected, step.dtype, is_exact=False, absolute_tolerance=1e-6
+                    )
 
     def check_independent_operations_of_a_graph(self) -> None:
         """A graph of TensorFlow 1 has no order, so each rank runs its operations in a different
@@ -101,34 +106,38 @@ class TensorFlowCompiledChecks(Suite):
                 for i in range(count)
             ]
             results = [hvd.allreduce(x, op=hvd.Sum) for x in inputs]
-        chosen = list(range(count))
+        order = list(range(count))
         with tf.compat.v1.Session(graph=graph) as session:
-            for turn in range(TURNS):
-                random.Random(self.rank * 100 + turn).shuffle(chosen)
-                found = session.run([results[i] for i in chosen])
-                for i, result in zip(chosen, found, strict=True):
-                    wanted = np.sum(self.inputs_of_all((40, 3), seed=i), 0)
-                    np.testing.assert_allclose(result, wanted, rtol=1e-5)
+            for run_number in range(RUNS):
+                random.Random(self.rank * 100 + run_number).shuffle(order)
+                actual = session.run([results[i] for i in order])
+                for i, result in zip(order, actual, strict=True):
+                    expected = np.sum(self.inputs_of_all((40, 3), seed=i), 0)
+                    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
     def check_operations_of_one_name_in_a_graph(self) -> None:
-        """Which of them begins first, and whether it then ends before the other begins, depends on
-        the rank and on time."""
+        """The rank and the timing decide which operation begins first, and whether it ends before
+        the other one begins."""
         graph = tf.Graph()
         with graph.as_default():
             x = tf.constant(input_of(self.rank, (40, 3), "float32", 0), tf.float32)
             total = hvd.allreduce(x, op=hvd.Sum, name="m")
-            first = hvd.broadcast(x, 0, name="m")
+            broadcast_value = hvd.broadcast(x, 0, name="m")
             names = [
                 op.get_attr("names") for op in graph.get_operations() if "Farandole" in op.type
             ]
         assert names == [[b"m"], [b"m (broadcast)"]], names
         inputs = self.inputs_of_all((40, 3), seed=0)
         with tf.compat.v1.Session(graph=graph) as session:
-            for turn in range(TURNS):
-                both = [total, first] if (self.rank + turn) % 2 else [first, total]
-                for fetched, result in zip(both, session.run(both), strict=True):
-                    wanted = np.sum(inputs, 0) if fetched is total else inputs[0]
-                    np.testing.assert_allclose(result, wanted, rtol=1e-5)
+            for run_number in range(RUNS):
+                outputs = (
+                    [total, broadcast_value]
+                    if (self.rank + run_number) % 2
+                    else [broadcast_value, total]
+                )
+                for fetched, result in zip(outputs, session.run(outputs), strict=True):
+                    expected = np.sum(inputs, 0) if fetched is total else inputs[0]
+                    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
     def check_several_gradients_of_one_call_of_a_graph(self) -> None:
         """Each rank runs the gradients in a different order."""
@@ -140,33 +149,33 @@ class TensorFlowCompiledChecks(Suite):
             found = [tf.gradients(loss, x)[0] for loss in losses]
             chosen = list(range(count))
             with tf.compat.v1.Session() as session:
-                for turn in range(TURNS):
-                    random.Random(self.rank * 100 + turn).shuffle(chosen)
+                for run_number in range(RUNS):
+                    random.Random(self.rank * 100 + run_number).shuffle(chosen)
                     for i, gradient in zip(
                         chosen, session.run([found[i] for i in chosen]), strict=True
                     ):
                         assert (gradient == 3 * (i + 1.0) * self.size).all(), (i, gradient)
 
     def check_threads_with_names(self) -> None:
-        wrong: list[str] = []
+        mistakes: list[str] = []
 
         def work(number: int) -> None:
             @tf.function
             def step(x: Any) -> Any:
                 return hvd.allreduce(x, op=hvd.Sum, name=f"thread.{number}")
 
-            for turn in range(20):
-                found = step(tf.fill([8], float(self.rank + number + turn)))
-                wanted = sum(rank + number + turn for rank in range(self.size))
-                if not np.array_equal(found.numpy(), np.full(8, wanted, np.float32)):
-                    wrong.append(f"{number} {turn}: {found} {wanted}")
+            for run_number in range(20):
+                actual = step(tf.fill([8], float(self.rank + number + run_number)))
+                expected = sum(rank + number + run_number for rank in range(self.size))
+                if not np.array_equal(actual.numpy(), np.full(8, expected, np.float32)):
+                    mistakes.append(f"{number} {run_number}: {actual} {expected}")
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert not wrong, wrong
+        assert not mistakes, mistakes
 
     def check_shapes_that_are_not_known(self) -> None:
         """The ranks may call a function with different numbers of rows."""
@@ -181,9 +190,9 @@ class TensorFlowCompiledChecks(Suite):
         def doubled(x: Any) -> Any:
             return hvd.allreduce(x, op=hvd.Sum)
 
-        found = gathered(tf.fill([self.rank + 1, 2], float(self.rank)))
-        wanted = [[float(rank)] * 2 for rank in range(self.size) for _ in range(rank + 1)]
-        assert found.numpy().tolist() == wanted
+        actual = gathered(tf.fill([self.rank + 1, 2], float(self.rank)))
+        expected = [[float(rank)] * 2 for rank in range(self.size) for _ in range(rank + 1)]
+        assert actual.numpy().tolist() == expected
         for shape in ([], [3], [2, 2]):
             assert (doubled(tf.ones(shape)).numpy() == self.size).all()
 
@@ -196,20 +205,20 @@ class TensorFlowCompiledChecks(Suite):
         x = tf.range(sum(splits)) + 100 * self.rank
         rows, counts = exchange(x, tf.constant(splits))
         begin = sum(splits[: self.rank])
-        wanted = [
+        expected = [
             100 * rank + begin + row for rank in range(self.size) for row in range(self.rank + 1)
         ]
-        assert rows.numpy().tolist() == wanted
+        assert rows.numpy().tolist() == expected
         assert counts.numpy().tolist() == [self.rank + 1] * self.size and counts.dtype == tf.int32
 
     def check_numbers_of_this_rank(self) -> None:
         @tf.function
         def numbers() -> Any:
-            own = [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()]
-            return [*own, hvd.process_set_included_op()]
+            own_numbers = [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()]
+            return [*own_numbers, hvd.process_set_included_op()]
 
-        wanted = [self.rank, self.size, hvd.local_rank(), hvd.local_size(), 1]
-        assert [int(number) for number in numbers()] == wanted
+        expected = [self.rank, self.size, hvd.local_rank(), hvd.local_size(), 1]
+        assert [int(number) for number in numbers()] == expected
         assert [int(hvd.rank_op()), int(hvd.size_op(0))] == [self.rank, self.size]
         for group in self.groups:
             number = group.process_set_id
@@ -243,13 +252,13 @@ class TensorFlowCompiledChecks(Suite):
         self.expect_sum_works()
 
     def check_functions_of_an_earlier_job(self) -> None:
-        """Calls of all ranks still work in a function that was traced before init(), and so do
-        derivatives of allreduces. Calls of a process set do if init() has got the same sets again,
-        because it has the same number."""
+        """In a function that was traced before init(), calls of all ranks still work, and
+        derivatives of allreduces, too. Calls of a process set work if init() gets the same sets
+        again, because the set then has the same number."""
         world = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
         derivative = tf.function(lambda x: tf.gradients(hvd.allreduce(x, op=hvd.Sum), x)[0])
-        of_rows = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])
-        of_rows(tf.ones([1]))
+        gather_gradient = tf.function(lambda x: tf.gradients(hvd.allgather(x), x)[0])
+        gather_gradient(tf.ones([1]))
         groups = self.my_groups()[1:]
         calls = [
             tf.function(functools.partial(hvd.allreduce, op=hvd.Sum, process_set=group))
@@ -264,7 +273,7 @@ class TensorFlowCompiledChecks(Suite):
         self.api.shutdown()
         hvd.init()
         assert world(tf.ones([])) == derivative(tf.ones([])) == self.size
-        self.expect_rejected("traced before the last init()", of_rows, tf.ones([1]))
+        self.expect_rejected("traced before the last init()", gather_gradient, tf.ones([1]))
         self.api.shutdown()
         self.init()
         for call in calls:
@@ -279,7 +288,8 @@ class TensorFlowCompiledChecks(Suite):
             assert call(tf.ones([])) == 1
         self.api.shutdown()
         self.init()
-        assert hvd.add_process_set([1]).process_set_id == len(self.groups) + 1  # as `first` had
+        # This is the number that `first` had.
+        assert hvd.add_process_set([1]).process_set_id == len(self.groups) + 1
         if self.rank == 0:
             self.expect_rejected("traced before the last init()", call, tf.ones([]))
 
@@ -292,8 +302,8 @@ class TensorFlowCompiledChecks(Suite):
             raise AssertionError("no error")
 
     def check_gradients_outside_of_the_group(self) -> None:
-        """A rank that is not a member gets its own gradients, also in the functions of an elastic
-        job, which ask in each run."""
+        """A rank outside of the group gets its own gradients. In an elastic job, a function checks
+        in each run whether this rank is a member."""
         rank, size = self.rank, self.size
         table, x, unused = (tf.Variable(tf.ones([size, 2])) for _ in range(3))
         for group, as_dense in itertools.product(self.groups[:1], (False, True)):
@@ -314,11 +324,14 @@ class TensorFlowCompiledChecks(Suite):
             rows[0] += 1
             for make in (lambda call: call, tf.function):
                 with mock.patch.object(lifecycle, "is_elastic", lambda value=not as_dense: value):
-                    of_table, of_x, none = make(gradients)(table, x, unused)
+                    table_gradient, x_gradient, unused_gradient = make(gradients)(table, x, unused)
                     assert not as_dense or make(gradients)(unused) == (None,)
-                assert none is None and isinstance(of_table, tf.IndexedSlices) != as_dense
-                np.testing.assert_allclose(tf.convert_to_tensor(of_table).numpy(), rows)
-                np.testing.assert_allclose(of_x.numpy(), 1.0 + np.mean(members))
+                assert (
+                    unused_gradient is None
+                    and isinstance(table_gradient, tf.IndexedSlices) != as_dense
+                )
+                np.testing.assert_allclose(tf.convert_to_tensor(table_gradient).numpy(), rows)
+                np.testing.assert_allclose(x_gradient.numpy(), 1.0 + np.mean(members))
 
     def check_optimizers_outside_of_the_group(self) -> None:
         for group, is_elastic in itertools.product(self.groups[:1], (False, True)):
@@ -343,8 +356,8 @@ class TensorFlowCompiledChecks(Suite):
                 np.testing.assert_allclose(found, 10.0 - 2 * np.mean(members), rtol=1e-6)
 
     def check_tapes_in_functions_of_an_earlier_job(self) -> None:
-        """A rank that was outside of the group notices that the number of the group has another
-        meaning, if it is a member now."""
+        """A rank traced the function outside of the group. If the number of the group now belongs
+        to a group that contains this rank, the function raises an error."""
         if self.size != 3:
             return
         x = tf.Variable(1.0)
@@ -370,10 +383,10 @@ class TensorFlowCompiledChecks(Suite):
         self.init()
 
     def check_gradients_of_all_operations(self) -> None:
-        for make in (lambda call: call, tf.function, unknown_shapes):
+        for make in (lambda call: call, tf.function, with_unknown_shapes):
             self.expect_gradients(make)
 
-    def expect_gradients(self, make: Callable[[Any], Any]) -> None:
+    def expect_gradients(self, wrap: Callable[[Any], Any]) -> None:
         rows, rank, size = 2 * self.size, self.rank, self.size
         x = tf.constant(np.arange(rows * 2).reshape(rows, 2) + 10.0 * rank)
 
@@ -388,7 +401,7 @@ class TensorFlowCompiledChecks(Suite):
                     loss = tf.reduce_sum((1.0 + rank + first) * result)
                 return tape.gradient(loss, x)
 
-            return make(weighted)(x).numpy()
+            return wrap(weighted)(x).numpy()
 
         weights = np.arange(rows).reshape(-1, 1) + np.ones((rows, 2))
         total = size * weights + sum(range(size))
@@ -399,8 +412,8 @@ class TensorFlowCompiledChecks(Suite):
         np.testing.assert_allclose(
             gradient_of(lambda x: hvd.broadcast(x, root)), mean if rank == root else 0 * mean
         )
-        places = np.arange(rows).reshape(-1, 1) + rank * rows + np.ones((rows, 2))
-        gathered = places + sum(range(size)) / size
+        positions = np.arange(rows).reshape(-1, 1) + rank * rows + np.ones((rows, 2))
+        gathered = positions + sum(range(size)) / size
         np.testing.assert_allclose(gradient_of(hvd.allgather), gathered)
         own = np.concatenate([np.arange(2) + 1 + 2 * rank + r for r in range(size)])
         np.testing.assert_allclose(gradient_of(hvd.alltoall)[:, 0], own)
@@ -436,9 +449,9 @@ class TensorFlowCompiledChecks(Suite):
         self.expect_error("allreduce with op Min has no gradient", tape.gradient, loss, x)
 
 
-def run_all(steps: Sequence[Step], inputs: Sequence[Any]) -> list[Any]:
+def run_steps(steps: Sequence[Step], inputs: Sequence[Any]) -> list[Any]:
     return [step.run(x) for step, x in zip(steps, inputs, strict=True)]
 
 
-def unknown_shapes(call: Callable[[Any], Any]) -> Any:
+def with_unknown_shapes(call: Callable[[Any], Any]) -> Any:
     return tf.function(call, input_signature=[tf.TensorSpec([None, None], tf.float64)])

@@ -1,4 +1,4 @@
-"""Training with TensorFlow: the replicas stay equal, and they learn what one process learns from
+"""Training with TensorFlow. The replicas stay equal, and they learn what one process learns from
 all data."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from farandole.elastic import HostsUpdatedInterrupt
 v1 = tf.compat.v1
 
 STEPS = 8
-ROWS = 12  # of all ranks together, a multiple of every size that is tested
-WORDS = 20
+ROWS = 12  # of all ranks together; each tested job size divides it
+VOCABULARY_SIZE = 20
 
 
 class Model(tf.Module):
@@ -30,7 +30,7 @@ class Model(tf.Module):
     def __init__(self) -> None:
         super().__init__()
         random = np.random.default_rng(7)
-        self.table = tf.Variable(random.standard_normal((WORDS, 5)), name="table")
+        self.table = tf.Variable(random.standard_normal((VOCABULARY_SIZE, 5)), name="table")
         self.hidden = tf.Variable(random.standard_normal((5, 4)), name="hidden")
         self.bias = tf.Variable(np.zeros(4), name="bias")
         self.out = tf.Variable(random.standard_normal((4, 1)), name="out")
@@ -45,17 +45,17 @@ class TensorFlowTrainingChecks(Suite):
     def __init__(self) -> None:
         super().__init__(TensorFlowFrontend())
         random = np.random.default_rng(3)
-        self.words = random.integers(0, WORDS, (STEPS, ROWS))
+        self.words = random.integers(0, VOCABULARY_SIZE, (STEPS, ROWS))
         self.y = random.standard_normal((STEPS, ROWS, 1))
 
-    def own(self, data: Any) -> Any:
+    def own_rows(self, data: Any) -> Any:
         return data[:, self.rank :: self.size]
 
     def train(
         self,
         wrap: Callable[[Any], Any],
         data: Sequence[Any],
-        make: Callable[[Any], Any] = lambda step: step,
+        wrap_step: Callable[[Any], Any] = lambda step: step,
         rate: float = 0.2,
     ) -> list[Any]:
         model = Model()
@@ -71,50 +71,50 @@ class TensorFlowTrainingChecks(Suite):
                     variable.assign_sub(rate * gradient)
             return loss
 
-        run = make(step)
+        run = wrap_step(step)
         for words, y in zip(*data, strict=True):
             run(tf.constant(words), tf.constant(y))
         return [variable.numpy() for variable in variables]
 
-    def expect_close(self, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-        for one, other in zip(found, wanted, strict=True):
+    def expect_close(self, actual: Sequence[Any], expected: Sequence[Any]) -> None:
+        for one, other in zip(actual, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
     def check_tape_as_one_process_with_all_data(self) -> None:
-        mine = (self.own(self.words), self.own(self.y))
-        alone = self.train(lambda tape: tape, (self.words, self.y))
+        own_data = (self.own_rows(self.words), self.own_rows(self.y))
+        single_process = self.train(lambda tape: tape, (self.words, self.y))
         for make in (lambda step: step, tf.function):
             for options in ({}, {"sparse_as_dense": True}, {"gradient_predivide_factor": 2.0}):
                 found = self.train(
-                    lambda tape, o=options: hvd.DistributedGradientTape(tape, **o), mine, make
+                    lambda tape, o=options: hvd.DistributedGradientTape(tape, **o), own_data, make
                 )
                 hvd.check_parameters(found)
-                self.expect_close(found, alone)
-        if self.size > 1:  # without the tape, the replicas would drift apart
-            apart = self.train(lambda tape: tape, mine)
-            self.expect_error("are not the same on all ranks", hvd.check_parameters, apart)
+                self.expect_close(found, single_process)
+        if self.size > 1:  # without the distributed tape, the replicas differ
+            unsynchronized = self.train(lambda tape: tape, own_data)
+            self.expect_error("are not the same on all ranks", hvd.check_parameters, unsynchronized)
 
     def check_tape_after_the_recording(self) -> None:
         x = tf.Variable([1.0, 2.0])
         with tf.GradientTape(persistent=True) as tape:
             loss = tf.reduce_sum(x) * self.rank
-        together = hvd.DistributedGradientTape(tape, op=hvd.Sum)
-        assert isinstance(together, tf.GradientTape)
+        distributed_tape = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        assert isinstance(distributed_tape, tf.GradientTape)
         total = float(sum(range(self.size)))
-        assert together.gradient(loss, {"x": x})["x"].numpy().tolist() == [total] * 2
-        assert together.gradient(loss, x).numpy().tolist() == [total] * 2
+        assert distributed_tape.gradient(loss, {"x": x})["x"].numpy().tolist() == [total] * 2
+        assert distributed_tape.gradient(loss, x).numpy().tolist() == [total] * 2
         assert tape.gradient(loss, x).numpy().tolist() == [self.rank] * 2
-        assert together.watched_variables() == (x,)
+        assert distributed_tape.watched_variables() == (x,)
 
     def check_gradients_of_different_variables(self) -> None:
         """Ranks that have gradients of different variables get errors, not averages of them."""
-        heads = [tf.Variable([1.0]), tf.Variable([1.0])]
+        head_variables = [tf.Variable([1.0]), tf.Variable([1.0])]
 
         @tf.function
         def step(head: int) -> Any:
             with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-                loss = tf.reduce_sum(heads[head])
-            return tape.gradient(loss, heads)
+                loss = tf.reduce_sum(head_variables[head])
+            return tape.gradient(loss, head_variables)
 
         assert step(0)[0].numpy().tolist() == [1.0]
         if self.size > 1:
@@ -128,38 +128,42 @@ class TensorFlowTrainingChecks(Suite):
 
     def check_local_sources(self) -> None:
         for scale in (True, False):
-            mine, shared = tf.Variable(1.0), tf.Variable(1.0)
+            local_variable, shared_variable = tf.Variable(1.0), tf.Variable(1.0)
             tape = hvd.DistributedGradientTape(tf.GradientTape(), scale_local_gradients=scale)
-            tape.register_local_source(mine)
+            tape.register_local_source(local_variable)
             with tape:
-                loss = (mine + shared) * self.rank
-            own, mean = tape.gradient(loss, [mine, shared])
-            assert own.numpy() == np.float32(self.rank / self.size if scale else self.rank)
+                loss = (local_variable + shared_variable) * self.rank
+            own_rows, mean = tape.gradient(loss, [local_variable, shared_variable])
+            assert own_rows.numpy() == np.float32(self.rank / self.size if scale else self.rank)
             np.testing.assert_allclose(mean.numpy(), sum(range(self.size)) / self.size)
 
     def check_an_overflow_of_a_local_source(self) -> None:
-        """All ranks get an overflow if a local gradient of one rank has one. So loss scaling skips
-        the same steps on all ranks."""
+        """If a local gradient of one rank overflows, all ranks get the overflow. So loss scaling
+        skips the same steps on all ranks."""
         for overflows, make in itertools.product((False, True), (lambda call: call, tf.function)):
             rows, mine, shared = tf.Variable([[1.0], [2.0]]), tf.Variable(1.0), tf.Variable(1.0)
 
             def gradients(
-                big: bool = overflows, of: Sequence[Any] = (rows, mine, shared)
+                has_overflow: bool = overflows, sources: Sequence[Any] = (rows, mine, shared)
             ) -> list[Any]:
                 tape = hvd.DistributedGradientTape(tf.GradientTape())
-                for local in of[:2]:
+                for local in sources[:2]:
                     tape.register_local_source(local)
-                factor = float("inf") if big and self.rank == self.size - 1 else 1.0
+                factor = float("inf") if has_overflow and self.rank == self.size - 1 else 1.0
                 with tape:
-                    # The rows of this gradient are different on each rank, and may be none.
-                    chosen = [1] if factor > 1 or not big else tf.constant([], tf.int32)
-                    loss = tf.reduce_sum(tf.gather(of[0], chosen)) * factor + of[1] + 3 * of[2]
-                return tape.gradient(loss, of)
+                    # This gradient has different rows on each rank, or no rows.
+                    chosen = [1] if factor > 1 or not has_overflow else tf.constant([], tf.int32)
+                    loss = (
+                        tf.reduce_sum(tf.gather(sources[0], chosen)) * factor
+                        + sources[1]
+                        + 3 * sources[2]
+                    )
+                return tape.gradient(loss, sources)
 
-            of_rows, of_mine, of_shared = make(gradients)()
-            assert isinstance(of_rows, tf.IndexedSlices)
-            np.testing.assert_allclose(of_mine.numpy(), 1 / self.size)
-            np.testing.assert_allclose(of_shared.numpy(), np.inf if overflows else 3.0)
+            rows_gradient, local_gradient, shared_gradient = make(gradients)()
+            assert isinstance(rows_gradient, tf.IndexedSlices)
+            np.testing.assert_allclose(local_gradient.numpy(), 1 / self.size)
+            np.testing.assert_allclose(shared_gradient.numpy(), np.inf if overflows else 3.0)
 
     def check_optimizers_of_tensorflow_1_in_a_graph(self) -> None:
         def train(wrap: Callable[[Any], Any], words: Any, y: Any, hook: bool) -> list[Any]:
@@ -177,13 +181,15 @@ class TensorFlowTrainingChecks(Suite):
                         session.run(train_op, {rows: words[step], targets: y[step]})
                     return list(session.run(list(model.trainable_variables)))
 
-        alone = train(lambda optimizer: optimizer, self.words, self.y, hook=False)
-        together = train(hvd.DistributedOptimizer, self.own(self.words), self.own(self.y), True)
-        hvd.check_parameters(together)
-        self.expect_close(together, alone)
+        single_process = train(lambda optimizer: optimizer, self.words, self.y, hook=False)
+        distributed = train(
+            hvd.DistributedOptimizer, self.own_rows(self.words), self.own_rows(self.y), True
+        )
+        hvd.check_parameters(distributed)
+        self.expect_close(distributed, single_process)
 
     def check_two_optimizers_in_one_graph(self) -> None:
-        """Both run at the same time, in an order that differs between the ranks."""
+        """Both optimizers run at the same time. Their order differs between the ranks."""
         with tf.Graph().as_default():
             variables = [tf.Variable(tf.zeros([500])) for _ in range(6)]
             steps = [
@@ -195,41 +201,45 @@ class TensorFlowTrainingChecks(Suite):
             chosen = steps if self.rank % 2 else steps[::-1]
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
-                for turn in range(1, 6):
+                for round_number in range(1, 6):
                     session.run(chosen)
                     for number, value in enumerate(session.run(variables)):
-                        assert (value == -turn * (number + 1.0)).all(), (turn, number, value)
+                        assert (value == -round_number * (number + 1.0)).all(), (
+                            round_number,
+                            number,
+                            value,
+                        )
 
     def check_variables_of_a_graph(self) -> None:
         with tf.Graph().as_default():
-            one = tf.Variable([1.0 + self.rank], name="one")
-            two = tf.Variable(self.rank, name="two")
+            rank_variable = tf.Variable([1.0 + self.rank], name="one")
+            integer_variable = tf.Variable(self.rank, name="two")
             start, share = v1.global_variables_initializer(), hvd.broadcast_global_variables(0)
             with v1.Session() as session:
                 session.run(start)
                 session.run(share)
-                assert session.run([one, two])[0].tolist() == [1.0]
-                assert session.run(two) == 0
+                assert session.run([rank_variable, integer_variable])[0].tolist() == [1.0]
+                assert session.run(integer_variable) == 0
 
     def check_several_passes(self) -> None:
         """An optimizer of TensorFlow 1 adds up gradients, eagerly, in a function and in a graph."""
-        for averages in (False, True):
-            wanted = 10.0 - sum(range(self.size)) / self.size * (3.0 if averages else 6.0)
+        for is_averaged in (False, True):
+            expected = 10.0 - sum(range(self.size)) / self.size * (3.0 if is_averaged else 6.0)
             for run in (self.run_passes_eagerly, self.run_passes_in_a_graph):
-                assert abs(run(averages) - wanted) < 1e-6, (run, averages)
+                assert abs(run(is_averaged) - expected) < 1e-6, (run, is_averaged)
 
-    def distributed(self, averages: bool) -> Any:
+    def distributed(self, is_averaged: bool) -> Any:
         return hvd.DistributedOptimizer(
             v1.train.GradientDescentOptimizer(1.0),
             backward_passes_per_step=2,
-            average_aggregated_gradients=averages,
+            average_aggregated_gradients=is_averaged,
         )
 
-    def run_passes_eagerly(self, averages: bool) -> float:
+    def run_passes_eagerly(self, is_averaged: bool) -> float:
         found = []
         for make in (lambda step: step, tf.function):
             x, global_step = tf.Variable(10.0), tf.Variable(0, dtype=tf.int64)
-            optimizer = self.distributed(averages)
+            optimizer = self.distributed(is_averaged)
 
             # size waiver: the variables of this turn of the loop
             def one_pass(
@@ -247,12 +257,12 @@ class TensorFlowTrainingChecks(Suite):
         assert found[0] == found[1]
         return found[0]
 
-    def run_passes_in_a_graph(self, averages: bool) -> float:
+    def run_passes_in_a_graph(self, is_averaged: bool) -> float:
         with tf.Graph().as_default():
             x = tf.Variable(10.0)
             factor = v1.placeholder(tf.float32)
             global_step = v1.train.get_or_create_global_step()
-            train = self.distributed(averages).minimize(x * factor, global_step)
+            train = self.distributed(is_averaged).minimize(x * factor, global_step)
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 for number in (2, 4):
@@ -262,12 +272,12 @@ class TensorFlowTrainingChecks(Suite):
                 return float(session.run(x))
 
     def check_local_variables_over_several_passes(self) -> None:
-        for averages in (False, True):
+        for is_averaged in (False, True):
             shared, local = tf.Variable(0.0), tf.Variable(0.0)
             optimizer = hvd.DistributedOptimizer(
                 v1.train.GradientDescentOptimizer(1.0),
                 backward_passes_per_step=2,
-                average_aggregated_gradients=averages,
+                average_aggregated_gradients=is_averaged,
                 scale_local_gradients=False,
             )
             optimizer.register_local_var(local)
@@ -276,10 +286,10 @@ class TensorFlowTrainingChecks(Suite):
                     lambda a=shared, b=local: a + b, [shared, local]
                 )
                 optimizer.apply_gradients(pairs)
-            assert shared.numpy() == local.numpy() == (-1.0 if averages else -2.0)
+            assert shared.numpy() == local.numpy() == (-1.0 if is_averaged else -2.0)
 
     def check_local_gradients_in_a_later_job(self) -> None:
-        """A function that was made in a job of another size divides by the size of this job."""
+        """A function that was traced in a job of another size divides by the current size."""
         local = tf.Variable(1.0)
 
         @tf.function
@@ -305,9 +315,9 @@ class TensorFlowTrainingChecks(Suite):
         if self.size > 1:
             self.expect_error("are not the same on all ranks", hvd.check_parameters, variables)
         assert hvd.broadcast_variables(variables, root_rank=root) is None
-        for variable, wanted in zip(variables, values(root), strict=True):
-            assert variable.dtype == wanted.dtype
-            assert (variable.numpy() == wanted.numpy()).all()
+        for variable, expected in zip(variables, values(root), strict=True):
+            assert variable.dtype == expected.dtype
+            assert (variable.numpy() == expected.numpy()).all()
         hvd.check_parameters({str(i): variable for i, variable in enumerate(variables)})
         variables[0].assign([self.rank, 1, 2])
         share = tf.function(lambda: hvd.broadcast_variables(variables, root_rank=root))
@@ -318,42 +328,46 @@ class TensorFlowTrainingChecks(Suite):
         hvd.broadcast_variables(tf.Variable(self.rank), 0)  # not in a list
 
     def check_sparse_reductions(self) -> None:
-        mine = tf.IndexedSlices(
+        own_slices = tf.IndexedSlices(
             tf.fill([self.rank + 1, 2], 1.0), tf.range(self.rank + 1), tf.constant([9, 2])
         )
         dense = np.zeros((9, 2))
         for rank in range(self.size):
             dense[: rank + 1] += 1
         for op, factor in ((hvd.Sum, 1), (hvd.Average, 1 / self.size)):
-            found = hvd.allreduce(mine, op=op, compression=hvd.Compression.fp16)
+            found = hvd.allreduce(own_slices, op=op, compression=hvd.Compression.fp16)
             assert isinstance(found, tf.IndexedSlices) and found.dtype == tf.float32
             np.testing.assert_allclose(tf.convert_to_tensor(found), dense * factor, rtol=1e-6)
-        self.expect_error("got Min", hvd.allreduce, mine, op=hvd.Min)
+        self.expect_error("got Min", hvd.allreduce, own_slices, op=hvd.Min)
         reduce = tf.function(hvd.allreduce)
-        np.testing.assert_allclose(tf.convert_to_tensor(reduce(mine)), dense / self.size, rtol=1e-6)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(reduce(own_slices)), dense / self.size, rtol=1e-6
+        )
         if self.size > 1:
-            other = tf.IndexedSlices(mine.values, mine.indices, tf.constant([9 + self.rank, 2]))
+            different_slices = tf.IndexedSlices(
+                own_slices.values, own_slices.indices, tf.constant([9 + self.rank, 2])
+            )
             try:
-                reduce(other)
+                reduce(different_slices)
             except tf.errors.InvalidArgumentError as error:
                 assert "different shapes on the ranks" in str(error), str(error)
             else:
                 raise AssertionError("no error")
-        whole = tf.IndexedSlices(tf.constant([[self.rank + 1]]), tf.constant([0]))
+        integer_slices = tf.IndexedSlices(tf.constant([[self.rank + 1]]), tf.constant([0]))
         for op in (hvd.Average, hvd.Sum):
             factor = 0.5 if op is hvd.Sum else 1.0
             self.expect_error(
                 "needs the op Sum and factors of 1",
                 hvd.allreduce,
-                whole,
+                integer_slices,
                 op=op,
                 prescale_factor=factor,
             )
-        found = hvd.allreduce(whole, op=hvd.Sum)
+        found = hvd.allreduce(integer_slices, op=hvd.Sum)
         assert found.values.numpy()[:, 0].tolist() == [rank + 1 for rank in range(self.size)]
         assert found.dtype == tf.int32
-        unknown = tf.IndexedSlices(mine.values, mine.indices)
-        assert hvd.allreduce(unknown).dense_shape is None
+        slices_without_shape = tf.IndexedSlices(own_slices.values, own_slices.indices)
+        assert hvd.allreduce(slices_without_shape).dense_shape is None
 
     def check_sparse_reductions_in_a_batch(self) -> None:
         """Dense and sparse tensors in one list keep their places, and stay dense or sparse."""
@@ -364,21 +378,26 @@ class TensorFlowTrainingChecks(Suite):
             return tf.IndexedSlices(values, indices, dense_shape)
 
         def reduce() -> list[Any]:
-            mixed = [slices(None), tf.constant([self.rank + 1.0]), slices([9, 1]), tf.ones([2])]
+            mixed_tensors = [
+                slices(None),
+                tf.constant([self.rank + 1.0]),
+                slices([9, 1]),
+                tf.ones([2]),
+            ]
             options = {"op": hvd.Sum, "prescale_factor": 2.0, "name": "mixed"}
             assert not hvd.grouped_allreduce([], **options)
-            [alone] = hvd.grouped_allreduce(mixed[:1], op=hvd.Sum)
-            return [*hvd.grouped_allreduce(mixed, **options), alone]
+            [single_result] = hvd.grouped_allreduce(mixed_tensors[:1], op=hvd.Sum)
+            return [*hvd.grouped_allreduce(mixed_tensors, **options), single_result]
 
         ranks = list(range(self.size))
         rows = [[2.0 * (rank + 1)] for rank in ranks]
         for run in (reduce, tf.function(reduce)):
             results = run()
             for i, factor in ((0, 1), (2, 1), (4, 0.5)):
-                part = results[i]
-                assert isinstance(part, tf.IndexedSlices), part
-                assert part.indices.numpy().tolist() == ranks
-                assert (part.values.numpy() == np.array(rows) * factor).all()
+                expected_part = results[i]
+                assert isinstance(expected_part, tf.IndexedSlices), expected_part
+                assert expected_part.indices.numpy().tolist() == ranks
+                assert (expected_part.values.numpy() == np.array(rows) * factor).all()
             assert results[0].dense_shape is None
             assert results[2].dense_shape.numpy().tolist() == [9, 1]
             assert results[1].numpy().tolist() == [sum(map(sum, rows))]
@@ -451,18 +470,18 @@ class TensorFlowTrainingChecks(Suite):
         """Rank 0 fails, and then the function of TensorFlow fails on the other ranks."""
         variable = tf.Variable(float(self.rank))
         state = hvd.elastic.TensorFlowState([variable], batch=0)
-        step, begun = hvd.elastic.Step(state), []
-        add = tf.function(lambda: variable.assign_add(hvd.allreduce(1.0, op=hvd.Sum)))
+        step, begun_steps = hvd.elastic.Step(state), []
+        add_one = tf.function(lambda: variable.assign_add(hvd.allreduce(1.0, op=hvd.Sum)))
         while step.ready() and state.batch < 4:
             with step:
-                begun.append(state.batch)
-                if begun == [0, 1] and self.rank == 0:
+                begun_steps.append(state.batch)
+                if begun_steps == [0, 1] and self.rank == 0:
                     variable.assign(100.0)
                     raise hvd.GroupLostError("a failure that the test made")
-                add()
+                add_one()
                 state.batch += 1
         assert float(variable) == 4.0 * self.size
-        assert begun == [0, 1, 1, 2, 3]
+        assert begun_steps == [0, 1, 1, 2, 3]
 
     def check_optimizers_of_keras(self) -> None:
         keras = importlib.import_module("keras")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from farandole.training.bucket_plan import ALIGNMENT, plan_buckets, plan_groups
+from farandole.training.bucket_plan import ALIGNMENT_BYTES, plan_buckets, plan_groups
 
 
 def places(gradients: list[tuple[str, int]], limit: int) -> list[list[tuple[int, int]]]:
@@ -13,7 +13,7 @@ def test_no_gradients_need_no_bucket() -> None:
 
 def test_gradients_are_aligned_and_fill_a_bucket_up_to_the_limit() -> None:
     gradients = [("f", 100), ("f", 128), ("f", 129), ("f", 1)]
-    assert places(gradients, 4 * ALIGNMENT) == [[(0, 0), (1, 128), (2, 256)], [(3, 0)]]
+    assert places(gradients, 4 * ALIGNMENT_BYTES) == [[(0, 0), (1, 128), (2, 256)], [(3, 0)]]
 
 
 def test_a_large_gradient_is_alone() -> None:
@@ -42,7 +42,7 @@ def test_places_of_gradients_do_not_overlap() -> None:
     for bucket in plan:
         end = 0
         for index, offset in bucket.places:
-            assert offset >= end and offset % ALIGNMENT == 0
+            assert offset >= end and offset % ALIGNMENT_BYTES == 0
             end = offset + gradients[index][1]
         assert end <= bucket.bytes
 

@@ -15,12 +15,12 @@ NO_LAUNCHER = (
 )
 
 
-def test_texts_in_a_job() -> None:
+def test_all_error_texts_are_as_documented() -> None:
     run_checks(2, "error_texts:ErrorTexts")
 
 
 @pytest.mark.parametrize("prefix", ["FARANDOLE", "HOROVOD"])
-def test_a_size_without_a_launcher(prefix: str) -> None:
+def test_a_size_without_a_launcher_is_rejected(prefix: str) -> None:
     program = "import farandole; farandole.init()"
     result = subprocess.run(
         [sys.executable, "-c", program],
@@ -32,7 +32,7 @@ def test_a_size_without_a_launcher(prefix: str) -> None:
     assert result.stderr.splitlines()[-1] == NO_LAUNCHER
 
 
-def test_a_torch_that_is_too_old() -> None:
+def test_a_torch_that_is_too_old_is_rejected() -> None:
     program = (
         "import torch; torch.__version__ = torch.torch_version.TorchVersion('2.3.1+cpu'); "
         "import farandole.torch"

@@ -44,12 +44,12 @@ def test_horovod_torch_has_the_names_of_farandole_torch() -> None:
 
 
 def test_horovod_tensorflow_and_keras_have_the_names_of_farandole() -> None:
-    for names, theirs, ours in (
+    for names, horovod_module, farandole_module in (
         (farandole.tensorflow.__all__, horovod.tensorflow, farandole.tensorflow),
         (farandole.keras.__all__, horovod.tensorflow.keras, farandole.keras),
     ):
         for name in set(names) - {"elastic", "callbacks"}:
-            assert getattr(theirs, name) is getattr(ours, name), name
+            assert getattr(horovod_module, name) is getattr(farandole_module, name), name
     assert horovod.tensorflow.elastic.TensorFlowKerasState is farandole.keras.elastic.KerasState
     assert horovod.tensorflow.keras.callbacks.__name__ == "horovod.tensorflow.keras.callbacks"
     assert horovod.keras.callbacks.MetricAverageCallback is (
@@ -60,7 +60,7 @@ def test_horovod_tensorflow_and_keras_have_the_names_of_farandole() -> None:
     assert all(one is other for one, other in zip(found, variables, strict=True))
 
 
-def test_keras_functions_with_other_arguments() -> None:
+def test_keras_functions_accept_arguments_of_horovod() -> None:
     hvd = horovod.keras
     hvd.init()
     assert hvd.allreduce(3.0, op=hvd.Sum) == 3.0
@@ -88,7 +88,7 @@ def test_elastic_loops_begin_again_after_an_internal_error_of_the_program() -> N
     def train(state: ObjectState) -> int:
         state.step += 1
         if not resets:
-            raise HorovodInternalError("as after a lost rank")
+            raise HorovodInternalError("simulates a lost rank")
         return state.step
 
     assert run_fn(train, lambda: resets.append(1))(state) == 1
@@ -132,7 +132,7 @@ def test_environment_variables_are_restored(monkeypatch: pytest.MonkeyPatch) -> 
     assert os.environ["ALIAS_A"] == "1" and "ALIAS_B" not in os.environ
 
 
-def test_other_functions_of_util() -> None:
+def test_functions_of_util_work_as_in_horovod() -> None:
     assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4, 6)] == [
         *(False, True, True, False, True, False)
     ]
@@ -143,19 +143,19 @@ def test_other_functions_of_util() -> None:
     assert not util.is_version_greater_equal_than("1.9.1", "1.10")
     with pytest.raises(ValueError, match="is not a version"):
         util.is_version_greater_equal_than("new", "1.0")
-    choose = util.get_average_backwards_compatibility_fun(None)
-    assert (choose(None, None), choose(None, False)) == (farandole.Average, farandole.Sum)
+    choose_op = util.get_average_backwards_compatibility_fun(None)
+    assert (choose_op(None, None), choose_op(None, False)) == (farandole.Average, farandole.Sum)
     with pytest.raises(ValueError, match="not both"):
-        choose(farandole.Sum, True)
-    asked: list[int] = []
-    remembered = util._cache(asked.append)
-    remembered(1)
-    remembered(1)
-    assert asked == [1]
+        choose_op(farandole.Sum, True)
+    computed: list[int] = []
+    cached = util._cache(computed.append)
+    cached(1)
+    cached(1)
+    assert computed == [1]
 
 
 @pytest.mark.parametrize(
-    ("variables", "answer"),
+    ("variables", "expected"),
     [
         ({}, (0, 1)),
         ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
@@ -172,31 +172,31 @@ def test_other_functions_of_util() -> None:
         ({"HOROVOD_RANK": "5", "HOROVOD_SIZE": "8", "PMI_RANK": "2", "PMI_SIZE": "4"}, (5, 8)),
     ],
 )
-def test_rank_and_size_of_the_environment(
-    variables: dict[str, str], answer: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+def test_rank_and_size_come_from_the_environment(
+    variables: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in list(os.environ):
         if name.startswith(("HOROVOD_", "OMPI_", "PMI_")):
             monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert get_env_rank_and_size() == answer
+    assert get_env_rank_and_size() == expected
 
 
-def test_in_thread_and_make_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, str]] = []
-    thread = in_thread(lambda n: seen.append((n, threading.current_thread().name)), (1,), "one")
+def test_threads_run_functions_and_secret_keys_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, str]] = []
+    thread = in_thread(lambda n: calls.append((n, threading.current_thread().name)), (1,), "one")
     thread.join()
-    assert seen == [(1, "one")] and thread.daemon
-    shown: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", shown.append)
+    assert calls == [(1, "one")] and thread.daemon
+    exceptions: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", exceptions.append)
     for silent in (True, False):
         in_thread(raise_key_error, (), None, True, silent).join()
-        assert len(shown) == (0 if silent else 1)
+        assert len(exceptions) == (0 if silent else 1)
     assert secret.make_secret_key() != secret.make_secret_key()
 
 
-def test_digests() -> None:
+def test_a_digest_belongs_to_its_key_and_message() -> None:
     key = secret.make_secret_key()
     digest = secret.compute_digest(key, b"message")
     assert (len(key), len(digest)) == (secret.SECRET_LENGTH, secret.DIGEST_LENGTH)
@@ -211,7 +211,7 @@ def test_settings_are_attributes() -> None:
     assert (settings.verbose, settings.elastic, settings.key) == (0, False, None)
 
 
-def test_listeners_hear_of_changes_of_hosts() -> None:
+def test_listeners_are_told_of_changes_of_hosts() -> None:
     state = ObjectState(lambda value: value, lambda: 0, step=0)
     manager = WorkerNotificationManager()
     manager.init()
@@ -231,8 +231,8 @@ def test_listeners_hear_of_changes_of_hosts() -> None:
 
 
 class Squares(BaseDataLoader):
-    def __init__(self, count: int, problem: Exception | None = None) -> None:
-        self.count, self.problem = count, problem
+    def __init__(self, count: int, error: Exception | None = None) -> None:
+        self.count, self.problem = count, error
         self.threads: set[int] = set()
 
     def __len__(self) -> int:
@@ -267,27 +267,27 @@ def test_batches_are_loaded_in_a_thread(size: int) -> None:
 
 
 def test_the_thread_ends_with_the_loop() -> None:
-    before = threading.enumerate()
+    threads_before = threading.enumerate()
     loader = AsyncSquares(2, count=1000)
     for square in loader:
         if square == 9:
             break
     assert [square for square, _ in zip(loader, range(3), strict=False)] == [0, 1, 4]
-    seen = []
+    received = []
     for square in loader:
-        seen.append(square)
+        received.append(square)
         loader.close_async_loader()
-    assert seen == [0]
+    assert received == [0]
     loader.close_async_loader()
-    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    assert [thread for thread in threading.enumerate() if thread not in threads_before] == []
 
 
 def test_errors_of_a_loader_reach_the_loop() -> None:
-    seen = []
+    received = []
     with pytest.raises(KeyError, match="no such file"):
-        for square in AsyncSquares(2, count=3, problem=KeyError("no such file")):
-            seen.append(square)
-    assert seen == [0, 1, 4]
+        for square in AsyncSquares(2, count=3, error=KeyError("no such file")):
+            received.append(square)
+    assert received == [0, 1, 4]
 
 
 def test_run_calls_a_function_on_each_worker() -> None:
@@ -331,7 +331,7 @@ def test_run_names_other_hosts_as_farandole_run_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (hostfile := tmp_path / "hosts").write_text("elsewhere slots=2\n")
-    given = {"hosts": "localhost:1,elsewhere:1", "hostfile": str(hostfile)}[name]
+    value = {"hosts": "localhost:1,elsewhere:1", "hostfile": str(hostfile)}[name]
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(farandole, "run", lambda *_, **named: calls.append(named))
     with warnings.catch_warnings():
@@ -342,11 +342,11 @@ def test_run_names_other_hosts_as_farandole_run_does(
             ssh_port=2222,
             ssh_identity_file="key",
             network_interfaces="eth0",
-            **{name: given},
+            **{name: value},
         )
     (named,) = calls
-    others = {"hosts", "hostfile"} - {name}
-    assert (named[name], [named[other] for other in others]) == (given, [None])
+    other_flags = {"hosts", "hostfile"} - {name}
+    assert (named[name], [named[other] for other in other_flags]) == (value, [None])
     assert (named["n"], named["ssh_port"], named["ssh_identity_file"]) == (2, 2222, "key")
     assert named["env"]["FARANDOLE_NETWORK_INTERFACES"] == "eth0"
     assert "HOROVOD_HOSTNAME" not in named["env"]
@@ -375,8 +375,10 @@ def test_workers_do_not_load_the_modules_for_jobs() -> None:
         "import sys, horovod.torch; "
         "print({'yaml', 'farandole.jobs', 'horovod.runner'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "set()\n"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert completed.stdout == "set()\n"
 
 
 def test_a_failing_function_is_a_runtime_error() -> None:

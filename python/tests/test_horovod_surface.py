@@ -58,7 +58,7 @@ def default_of(node: ast.expr) -> Any:
 
 
 def arguments(text: str) -> list[tuple[str, Any]]:
-    """Return names and defaults in a text such as "(tensor, name=None)", without * and **."""
+    """Parse the names and defaults in a text such as "(tensor, name=None)", without * and **."""
     function = ast.parse(f"lambda {text[1:-1]}: 0", mode="eval").body
     assert isinstance(function, ast.Lambda)
     names = [argument.arg for argument in function.args.args]
@@ -68,34 +68,34 @@ def arguments(text: str) -> list[tuple[str, Any]]:
     )
 
 
-def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -> bool:
+def has_arguments(function: Callable[..., Any], expected: list[tuple[str, Any]]) -> bool:
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
     named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return True  # it accepts and ignores any arguments
-    extra = named[len(wanted) :]
+    extra = named[len(expected) :]
     return (
-        len(named) >= len(wanted)
+        len(named) >= len(expected)
         and all(p.default is not p.empty for p in extra)
         and all(
             p.name == name and default in (p.default, p.empty)
-            for p, (name, default) in zip(named, wanted, strict=False)
+            for p, (name, default) in zip(named, expected, strict=False)
         )
     )
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) -> None:
-    missing = {name for name, _ in public_names(module) if attribute_of(module, name) is None}
-    listed: set[str] = set()
+    missing_names = {name for name, _ in public_names(module) if attribute_of(module, name) is None}
+    listed_names: set[str] = set()
     for modules, second_cell in rows("Missing names"):
         names = set(re.findall("`([^`]+)`", re.split("[:(]", second_cell)[0]))
         if module in modules:
             all_names = {name for name, _ in public_names(module)}
-            listed |= all_names - names if second_cell.startswith("all") else names
-    assert missing == listed
+            listed_names |= all_names - names if second_cell.startswith("all") else names
+    assert missing_names == listed_names
 
 
 @pytest.mark.parametrize("module", MODULES)

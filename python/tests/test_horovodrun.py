@@ -86,7 +86,7 @@ def config_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("given", "becomes"),
+    ("flags", "expected"),
     [
         ("--fusion-threshold-mb 32", "--bucket-bytes 33554432"),
         ("--fusion-threshold-mb=0", "--bucket-bytes 0"),
@@ -107,8 +107,8 @@ def config_file(tmp_path: Path) -> Path:
         ("--gloo --cycle-time-ms 2 --autotune --tcp", ""),
     ],
 )
-def test_flags_become_flags_of_farandole_run(given: str, becomes: str) -> None:
-    assert settings(*given.split()) == becomes.split()
+def test_flags_become_flags_of_farandole_run(flags: str, expected: str) -> None:
+    assert settings(*flags.split()) == expected.split()
 
 
 def test_no_stall_check_wins_over_its_times() -> None:
@@ -124,17 +124,17 @@ def test_every_flag_either_works_or_says_why_not() -> None:
         values = [sample_values[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
         for name in flag.names:
             lines = launch.ignored_settings(values_of(name, *values)[0])
-            why = flag.why_ignored
+            reason = flag.why_ignored
             if flag.why_value_ignored:
-                why = flag.why_value_ignored(values[0])
-            expected = [f"{flag.names[0]} has no meaning here: {why}"]
-            assert lines == (expected if why else []), name
+                reason = flag.why_value_ignored(values[0])
+            expected = [f"{flag.names[0]} has no meaning here: {reason}"]
+            assert lines == (expected if reason else []), name
         for name in flag.negated:
             assert launch.ignored_settings(values_of(name)[0]) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "becomes"),
+    ("words", "expected"),
     [
         ("-bind-to core -map-by slot", "core"),
         ("--map-by socket --bind-to socket", "socket"),
@@ -145,17 +145,17 @@ def test_every_flag_either_works_or_says_why_not() -> None:
         ("-b packed:4", None),
     ],
 )
-def test_binding_arguments_of_mpirun_become_bind_to(words: str, becomes: str | None) -> None:
+def test_binding_arguments_of_mpirun_become_bind_to(words: str, expected: str | None) -> None:
     flag = f"--binding-args={words}"
     lines = launch.ignored_settings(values_of(flag)[0])
-    if becomes is None:
+    if expected is None:
         assert settings(flag) == []
         assert lines == [
             f"--binding-args has no meaning here: {words!r} has none of -bind-to core, "
             "-bind-to socket and -bind-to none"
         ]
     else:
-        assert settings(flag) == ["--bind-to", becomes]
+        assert settings(flag) == ["--bind-to", expected]
         assert lines == []
 
 
@@ -193,7 +193,7 @@ def test_the_command_line_wins_over_the_file(config_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("content", "message"),
     [
         ("params: {fusion_threshold_mb: -1}", "params.fusion_threshold_mb is -1; it must be at"),
         ("params: {cache_capacity: many}", "params.cache_capacity is 'many'; it must be a whole"),
@@ -205,12 +205,12 @@ def test_the_command_line_wins_over_the_file(config_file: Path) -> None:
         ("params: {", "it is not YAML"),
     ],
 )
-def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, problem: str) -> None:
+def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"config\.yaml: ") as caught:
         values_of("--config-file", str(path))
-    assert problem in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_unknown_keys_are_named(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_unknown_keys_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "message"),
     [
         ("--fusion-threshold-mb -1", "at least 0"),
         ("--elastic-timeout 0", "at least 1"),
@@ -235,17 +235,17 @@ def test_unknown_keys_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_flags_are_rejected(
-    words: str, problem: str, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         values_of(*words.split())
     assert ended.value.code == 2
     errors = capsys.readouterr().err
-    assert errors.startswith("horovodrun: ") and problem in errors
+    assert errors.startswith("horovodrun: ") and message in errors
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "message"),
     [
         ("", "how many workers"),
         ("-np 0", "at least 1"),
@@ -255,12 +255,12 @@ def test_wrong_flags_are_rejected(
         ("-np 2 --max-num-proc 4", "never has more workers than at its start"),
     ],
 )
-def test_wrong_sizes_are_rejected(words: str, problem: str) -> None:
+def test_wrong_sizes_are_rejected(words: str, message: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     size = launch.job_size_of(arguments)
     with pytest.raises(ValueError) as caught:
         size.checked_workers(), size.host_flags()
-    assert problem in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_smaller_minimum_makes_the_job_elastic() -> None:
     settings = launch.elastic_settings_of((), size.elastic_flags())
     ignored = launch.ignored_settings(values, elastic_settings=settings)
     assert [line.split()[0] for line in ignored] == ["--slots-per-host"]
-    # In a job of fixed size, these flags have no effect, and lines say so.
+    # In a job of fixed size, these flags have no effect. A message names each of them.
     assert len(launch.ignored_settings(values)) == 3
     assert "--reset-limit" not in launch.run_arguments(4, values, False)
     equal = launch.job_size_of(parser.parse_args(["-np", "2", "--min-np", "2", "true"]))
@@ -316,10 +316,10 @@ def test_a_discovery_script_makes_the_job_elastic() -> None:
         assert run_words[run_words.index(flag) + 1] == value
     settings = launch.elastic_settings_of(size.host_flags(), size.elastic_flags())
     assert launch.ignored_settings(values, (), True, settings) == []
-    without = launch.job_size_of(
+    without_slots = launch.job_size_of(
         parser.parse_args(["-np", "3", "--host-discovery-script", "find", "true"])
     )
-    assert without.elastic_flags() == ["--min-workers", "3"]
+    assert without_slots.elastic_flags() == ["--min-workers", "3"]
     too_small = launch.job_size_of(
         parser.parse_args([*words.replace("--max-np 8", "--max-np 3").split(), "true"])
     )
@@ -345,10 +345,10 @@ def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
     ):
         assert run_words[run_words.index(flag) + 1] == value
     assert not any("HOROVOD_HOSTNAME" in word for word in run_words)
-    assert [line.split()[0] for line in launch.ignored_settings(values, over_hosts=True)] == [
+    assert [line.split()[0] for line in launch.ignored_settings(values, on_several_hosts=True)] == [
         "--cycle-time-ms"
     ]
-    # On this host alone, these flags have no effect, and a line says so.
+    # If the job runs on this host only, these flags have no effect. A message says so.
     assert len(launch.ignored_settings(values)) == 4
     assert "--ssh-port" not in launch.run_arguments(4, values, False)
     hostfile = tmp_path / "hosts"
@@ -360,8 +360,8 @@ def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
 def test_hosts_are_parsed_from_files_and_flags(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("# ours\nlocalhost slots=2\n\nother:3\nthird\n")
-    hosts = [HostInfo("localhost", 2), HostInfo("other", 3), HostInfo("third")]
-    assert parse_host_file(str(path)) == hosts
+    lines = [HostInfo("localhost", 2), HostInfo("other", 3), HostInfo("third")]
+    assert parse_host_file(str(path)) == lines
     assert parse_hosts(f"{socket.gethostname()}:4") == [HostInfo(socket.gethostname(), 4)]
     check_slots(parse_hosts(socket.gethostname()), 64)
     path.write_text("localhost cores=2\n")
@@ -381,13 +381,22 @@ def test_the_program_follows_the_flags() -> None:
 
 
 def test_flags_of_the_program_are_not_ours() -> None:
-    """The program may have flags that look like ours, or like abbreviations of ours."""
-    theirs = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
-    ours = ["--num-proc=2", "--verb", "--start-time", "30", "--blacklist-cooldown-range", "1", "2"]
-    arguments = launch.make_parser().parse_args(ours + theirs)
+    """The program may have flags that look like flags of horovodrun, or like abbreviations of
+    them."""
+    program_words = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
+    own_flags = [
+        "--num-proc=2",
+        "--verb",
+        "--start-time",
+        "30",
+        "--blacklist-cooldown-range",
+        "1",
+        "2",
+    ]
+    arguments = launch.make_parser().parse_args(own_flags + program_words)
     assert (arguments.num_proc, arguments.verbose, arguments.start_timeout) == (2, True, 30)
     assert arguments.blacklist_cooldown_range == [1, 2]
-    assert arguments.command == theirs
+    assert arguments.command == program_words
     for shortened in (["-n", "2", "x"], ["--num-p", "2", "x"], ["-np", "2", "--verb", "x"]):
         arguments = launch.make_parser().parse_args(shortened)
         assert (arguments.num_proc, arguments.command) == (2, ["x"])
@@ -404,7 +413,7 @@ def test_programs_may_use_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gloo", "mpi", "jsrun", "called"),
+    ("gloo", "mpi", "jsrun", "expected"),
     [
         (None, None, None, "gloo"),
         (True, None, None, "gloo"),
@@ -413,7 +422,7 @@ def test_programs_may_use_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_controller_that_is_asked_for_runs(
-    gloo: bool | None, mpi: bool | None, jsrun: bool | None, called: str
+    gloo: bool | None, mpi: bool | None, jsrun: bool | None, expected: str
 ) -> None:
     calls: list[str] = []
     launch.run_controller(
@@ -425,8 +434,8 @@ def test_the_controller_that_is_asked_for_runs(
         lambda: calls.append("jsrun"),
         verbosity=2,
     )
-    assert calls == [called]
-    assert launch.is_gloo_used(gloo, mpi, jsrun) == (called == "gloo")
+    assert calls == [expected]
+    assert launch.is_gloo_used(gloo, mpi, jsrun) == (expected == "gloo")
 
 
 def test_ranks_are_given_host_after_host() -> None:

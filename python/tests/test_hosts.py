@@ -19,16 +19,16 @@ from job import command, everyday_and_long, start_command
 HERE = Path(__file__).parent
 TOOLS = HERE.parents[1] / "tools"
 sys.path.insert(0, str(TOOLS))
-from hosts import Host, Hosts, why_impossible  # noqa: E402
+from hosts import Host, Hosts, reason_if_impossible  # noqa: E402
 from stranger_traffic import listening_endpoints  # noqa: E402
 
-WHY_IMPOSSIBLE = why_impossible()
+WHY_IMPOSSIBLE = reason_if_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
-HANG_SECONDS = 600
+TIMEOUT_SECONDS = 600
 # The hosts share a name that belongs to the loopback interface, so Gloo needs an interface.
 WORKER_WITH_GLOO = ["env", "GLOO_SOCKET_IFNAME=eth0", sys.executable, str(HERE / "worker.py")]
-# Makes calls until the job ends. A rank has time to print its error, whatever the launcher does.
-CALLING = """
+# Makes calls until the job ends. The ranks ignore SIGTERM, so each has time to print its error.
+CALLING_PROGRAM = """
 import os, signal
 import numpy as np
 from numpy_frontend import make_api
@@ -41,7 +41,7 @@ while True:
     total = hvd.allreduce(np.ones(1000, np.float32), op=hvd.Sum)
     assert (total == hvd.size()).all()
 """
-TIMED_CALLS = """
+TIMED_CALLS_PROGRAM = """
 import time
 import numpy as np
 from numpy_frontend import make_api
@@ -52,19 +52,19 @@ for step in range(20):
         time.sleep(0.003)  # so that the other rank waits
     hvd.allreduce(np.ones(1000, np.float32))
 """
-CANARY = b"a tensor in clear"
-CALL = b"a name that nobody else uses"
-BROADCASTING = f"""
+CANARY_BYTES = b"a tensor in clear"
+CALL_NAME = b"a name that nobody else uses"
+BROADCAST_PROGRAM = f"""
 import numpy as np
 from numpy_frontend import make_api
 hvd = make_api(True)
 hvd.init()
-canaries = np.tile(np.frombuffer({CANARY!r}, np.uint8), 1 << 16)
+canaries = np.tile(np.frombuffer({CANARY_BYTES!r}, np.uint8), 1 << 16)
 own = canaries if hvd.rank() == 0 else np.zeros_like(canaries)
-assert (hvd.broadcast(own, 0, name={CALL.decode()!r}) == canaries).all()
+assert (hvd.broadcast(own, 0, name={CALL_NAME.decode()!r}) == canaries).all()
 """
-# Makes calls and checks every result until the file of its argument exists.
-CHECKING = """
+# Makes calls and checks every result until the file that its argument names exists.
+CHECKING_PROGRAM = """
 import os, sys
 import numpy as np
 from numpy_frontend import make_api
@@ -82,7 +82,7 @@ print(f"checked {calls} results", flush=True)
 
 
 def started(host: Host, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    # So that the programs in this file can import the modules beside it.
+    # The programs in this file import modules from this folder.
     return start_command(host.command(*words), {"PYTHONPATH": str(HERE)})
 
 
@@ -110,7 +110,7 @@ def job(
 
 def run_program(hosts: Hosts, workers: Sequence[int], secret: Path, *program: str) -> list[str]:
     with job(hosts, workers, secret, *program) as launchers:
-        texts = [launcher.communicate(timeout=HANG_SECONDS)[0] for launcher in launchers]
+        texts = [launcher.communicate(timeout=TIMEOUT_SECONDS)[0] for launcher in launchers]
     codes = [launcher.returncode for launcher in launchers]
     assert not any(codes), f"exit codes {codes}\n" + "\n".join(texts)
     return texts
@@ -148,7 +148,7 @@ def test_conformance_with_ipv6_only(tmp_path: Path) -> None:
     ),
     ids=lambda suite: suite.split(":")[0],
 )
-def test_training(suite: str, tmp_path: Path) -> None:
+def test_training_over_hosts_equals_one_process(suite: str, tmp_path: Path) -> None:
     with Hosts(2) as hosts:
         worker = ["env", "JAX_PLATFORMS=cpu", sys.executable, str(HERE / "worker.py"), suite]
         texts = run_program(hosts, (2, 1), tmp_path / "secret", *worker)
@@ -156,7 +156,7 @@ def test_training(suite: str, tmp_path: Path) -> None:
 
 
 def test_torch_distributed(tmp_path: Path) -> None:
-    of_groups = ["torch_distributed:MessageChecks", "torch_distributed:OnAnyHosts"]
+    of_groups = ["torch_distributed:MessageChecks", "torch_distributed:MultiHostChecks"]
     suites = [*of_groups, "torch_hooks:HookChecks"]
     with Hosts(2) as hosts:
         texts = run_program(hosts, (2, 2), tmp_path / "secret", *WORKER_WITH_GLOO, *suites)
@@ -185,9 +185,9 @@ def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> N
             words = ["unshare", "--time", "--monotonic", "5000"] if node == 1 else []
             words += [farandole, "run", "--join", hosts[0].endpoint(4711), "--nodes", "2"]
             words += ["--node", str(node), "--secret", secret, "-n", "1", "--timeline"]
-            words += [str(tmp_path / f"{node}.json"), sys.executable, "-c", TIMED_CALLS]
+            words += [str(tmp_path / f"{node}.json"), sys.executable, "-c", TIMED_CALLS_PROGRAM]
             launchers.append(stack.enter_context(started(host, *words)))
-        texts = [launcher.communicate(timeout=HANG_SECONDS)[0] for launcher in launchers]
+        texts = [launcher.communicate(timeout=TIMEOUT_SECONDS)[0] for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0], texts
     events = json.loads((tmp_path / "0.json").read_text())
     labels = [e["args"]["labels"] for e in events if e.get("name") == "process_labels"]
@@ -199,19 +199,21 @@ def test_the_timelines_of_hosts_with_different_clocks_agree(tmp_path: Path) -> N
         for rank in range(2)
         for phase in "BE"
     }
-    submitted = [times[rank, "B"][::2] for rank in range(2)]
-    done = [times[rank, "E"][1::2] for rank in range(2)]
-    assert len(submitted[0]) == len(submitted[1]) == len(done[0]) == len(done[1]) == 20
+    submit_times = [times[rank, "B"][::2] for rank in range(2)]
+    end_times = [times[rank, "E"][1::2] for rank in range(2)]
+    assert (
+        len(submit_times[0]) == len(submit_times[1]) == len(end_times[0]) == len(end_times[1]) == 20
+    )
     # No rank completes a call before the other rank has submitted it.
     for call in range(20):
         for rank in range(2):
-            assert done[rank][call] >= submitted[1 - rank][call] - sum(errors)
+            assert end_times[rank][call] >= submit_times[1 - rank][call] - sum(errors)
 
 
 @pytest.mark.parametrize("rank", [0, 2, 3])
 def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
     """Rank 2 has no lane: no rank on the other host is connected to it."""
-    program = [sys.executable, "-c", CALLING]
+    program = [sys.executable, "-c", CALLING_PROGRAM]
     with Hosts(2) as hosts, job(hosts, (3, 1), tmp_path / "secret", *program) as launchers:
         texts = ["", ""]
         node = 0 if rank < 3 else 1
@@ -221,7 +223,7 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
             texts[node] += line
         os.kill(int(found[1]), signal.SIGKILL)
         for other, launcher in enumerate(launchers):
-            texts[other] += launcher.communicate(timeout=HANG_SECONDS)[0]
+            texts[other] += launcher.communicate(timeout=TIMEOUT_SECONDS)[0]
     assert launchers[node].returncode == 128 + signal.SIGKILL, texts
     assert launchers[1 - node].returncode != 0, texts
     survivors = [(3, 1)[other] - (other == node) for other in range(2)]
@@ -232,7 +234,7 @@ def test_a_death_ends_the_job_on_all_hosts(rank: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", everyday_and_long(range(8), range(8, 100)))
 def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -> None:
-    """What such a rank has sent must arrive, even if the others have not yet asked for it."""
+    """Data that such a rank has sent must arrive, even if the receivers ask for it later."""
     workers = ((1, 1), (2, 1), (1, 1, 1), (1, 2))[seed % 4]
     program = ["env", f"FARANDOLE_UNSEALED_DATA={seed // 4 % 2}", sys.executable]
     with Hosts(len(workers)) as hosts:
@@ -242,17 +244,17 @@ def test_ranks_that_end_right_after_their_last_call(seed: int, tmp_path: Path) -
 
 
 def test_a_rank_that_is_often_stopped_slows_the_others_down(tmp_path: Path) -> None:
-    """The sender is far ahead of the stopped rank, and must not end the job."""
+    """The sender gets far ahead of the stopped rank. The sender must not end the job."""
     program = [sys.executable, str(HERE / "slow_receiver.py")]
     with Hosts(2) as hosts:
         texts = run_program(hosts, (2, 2), tmp_path / "secret", *program)
     assert sum(text.count("all checks passed") for text in texts) == 4
 
 
-def test_strangers_disturb_no_job(tmp_path: Path) -> None:
+def test_connections_of_strangers_do_not_disturb_a_job(tmp_path: Path) -> None:
     """Strangers attack the launcher of node 0 and all workers while the job runs."""
     end = tmp_path / "end"
-    program = [sys.executable, "-c", CHECKING, str(end)]
+    program = [sys.executable, "-c", CHECKING_PROGRAM, str(end)]
     with Hosts(2) as hosts, job(hosts, (2, 1), tmp_path / "secret", *program) as launchers:
         texts = ["", ""]
         for node, (count, launcher) in enumerate(zip((2, 1), launchers, strict=True)):
@@ -264,24 +266,24 @@ def test_strangers_disturb_no_job(tmp_path: Path) -> None:
             words = [sys.executable, str(TOOLS / "stranger_traffic.py"), *listening_endpoints(host)]
             words += ["--idle", "200", "--dribbling", "20", "--messages", "1000"]
             with started(host, *words, "--seconds", "3") as strangers:
-                report = json.loads(strangers.communicate(timeout=HANG_SECONDS)[0])
+                report = json.loads(strangers.communicate(timeout=TIMEOUT_SECONDS)[0])
             assert sum(report["messages"].values()) == 1000
             assert report["held"] > 0, report
             assert (report["answer_bytes"], report["accepted"]) == (0, 0), report
         end.touch()
         for node, launcher in enumerate(launchers):
-            texts[node] += launcher.communicate(timeout=HANG_SECONDS)[0]
+            texts[node] += launcher.communicate(timeout=TIMEOUT_SECONDS)[0]
     assert [launcher.returncode for launcher in launchers] == [0, 0], texts
-    checked = [
+    checked_counts = [
         int(number) for text in texts for number in re.findall(r"checked (\d+) results", text)
     ]
-    assert len(checked) == 3
-    assert len(set(checked)) == 1
-    assert checked[0] > 0
+    assert len(checked_counts) == 3
+    assert len(set(checked_counts)) == 1
+    assert checked_counts[0] > 0
 
 
 def has_tensor(packets: Path) -> bool:
-    return packets.stat().st_size > len(CANARY) << 16
+    return packets.stat().st_size > len(CANARY_BYTES) << 16
 
 
 def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
@@ -291,29 +293,31 @@ def packets_of_a_broadcast(folder: Path, unsealed_data: bool) -> bytes:
         assert recorder.stdout is not None
         assert recorder.stdout.readline() == "recording\n"
         program = ["env", f"FARANDOLE_UNSEALED_DATA={unsealed_data:d}"]
-        program += [sys.executable, "-c", BROADCASTING]
+        program += [sys.executable, "-c", BROADCAST_PROGRAM]
         texts = run_program(hosts, (1, 1), folder / "secret", *program)
-        deadline = time.monotonic() + HANG_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not has_tensor(folder / "packets") and time.monotonic() < deadline:
             time.sleep(0.05)  # the recorder may be slower than the job
-    warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(texts)
-    assert warned == unsealed_data
+    has_warned = "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read" in "".join(
+        texts
+    )
+    assert has_warned == unsealed_data
     assert has_tensor(folder / "packets"), "the tensor was not sent between the hosts"
     packets = (folder / "packets").read_bytes()
     assert (folder / "secret").read_bytes() not in packets
     return packets
 
 
-def test_no_tensor_is_in_clear_on_the_network(tmp_path: Path) -> None:
+def test_tensors_are_encrypted_on_the_network(tmp_path: Path) -> None:
     packets = packets_of_a_broadcast(tmp_path, unsealed_data=False)
-    assert CANARY not in packets
-    assert CALL not in packets
+    assert CANARY_BYTES not in packets
+    assert CALL_NAME not in packets
 
 
-def test_only_tensors_are_in_clear_if_the_user_wants_it(tmp_path: Path) -> None:
+def test_with_unsealed_data_only_tensors_are_unencrypted(tmp_path: Path) -> None:
     packets = packets_of_a_broadcast(tmp_path, unsealed_data=True)
-    assert CANARY * 100 in packets
-    assert CALL not in packets
+    assert CANARY_BYTES * 100 in packets
+    assert CALL_NAME not in packets
 
 
 def test_conformance_with_unsealed_data(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_compiled_calls(size: int, one_core: str, monkeypatch: pytest.MonkeyPatc
     run_checks(size, "jax_compiled:JaxCompiledChecks")
 
 
-def test_a_failure_that_the_end_of_the_program_finds() -> None:
+def test_a_failure_at_the_end_of_the_program_is_reported() -> None:
     job = run(2, sys.executable, Path(__file__).with_name("jax_failing_at_exit.py"))
     causes = [line for line in job.text.splitlines() if "survivor: " in line]
     assert len(causes) == 1, job.text
@@ -54,7 +54,7 @@ def test_the_programs_of_the_page(tmp_path: Path) -> None:
     run_programs_of_page(PAGE, tmp_path)
 
 
-def test_a_missing_jax() -> None:
+def test_a_missing_jax_is_reported() -> None:
     program = "import sys; sys.modules['jax'] = None; import farandole.jax"
     result = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
@@ -64,7 +64,7 @@ def test_a_missing_jax() -> None:
     )
 
 
-def test_a_jax_that_is_too_old() -> None:
+def test_a_jax_that_is_too_old_is_rejected() -> None:
     program = "import jax; jax.version.__version_info__ = (0, 5, 3); import farandole.jax"
     result = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True

@@ -50,7 +50,7 @@ def test_no_other_frontend_is_imported(backend: str, monkeypatch: pytest.MonkeyP
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_missing_keras() -> None:
+def test_a_missing_keras_is_reported() -> None:
     program = "import sys; sys.modules['keras'] = None; import farandole.keras"
     assert last_error_of(program) == (
         "ImportError: farandole.keras needs Keras 3, which is not installed here: run `pip install "
@@ -58,7 +58,7 @@ def test_a_missing_keras() -> None:
     )
 
 
-def test_a_keras_that_is_too_old() -> None:
+def test_a_keras_that_is_too_old_is_rejected() -> None:
     program = "import keras; keras.__version__ = '2.15.0'; import farandole.keras"
     assert last_error_of(program) == (
         "ImportError: farandole.keras needs Keras 3.5 or newer; this is Keras 2.15.0: run `pip "

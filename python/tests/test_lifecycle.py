@@ -10,11 +10,11 @@ import pytest
 from job import run
 
 HERE = Path(__file__).parent
-HANG_GUARD_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 # Rank 1's exit code, and the cause in rank 0's error.
 INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
-WAYS = {
+EXPECTED_EXITS = {
     "end": (0, "has left the job (its program ended)"),
     "exit": (5, "has left the job (its program ended)"),
     "_exit": (6, "has died"),
@@ -30,7 +30,7 @@ WAYS = {
     "daemon threads": (0, "has left the job (its program ended)"),
 }
 # Words that a process prints if it crashes.
-CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
+CRASH_WORDS = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
 # Python's words for a second interrupt that comes while the process leaves.
 INTERRUPTED_AT_EXIT = re.compile(
     r"^\[1\] Exception ignored in.*\n(?:\[1\] (?:Traceback| ).*\n)*\[1\] KeyboardInterrupt: *\n",
@@ -38,31 +38,31 @@ INTERRUPTED_AT_EXIT = re.compile(
 )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_leaving_with_calls_that_are_not_done(way: str) -> None:
-    code, cause = WAYS[way]
-    job = run(2, sys.executable, HERE / "leaving_worker.py", way, timeout=HANG_GUARD_SECONDS)
+@pytest.mark.parametrize("exit_name", EXPECTED_EXITS)
+def test_leaving_with_calls_that_are_not_done(exit_name: str) -> None:
+    code, cause = EXPECTED_EXITS[exit_name]
+    job = run(2, sys.executable, HERE / "leaving_worker.py", exit_name, timeout=TIMEOUT_SECONDS)
     assert job.code == code, job.text
     lines = [line for line in job.text.splitlines() if "survivor: " in line]
     assert len(lines) == 1 and "rank 1" in lines[0] and cause in lines[0], job.text
-    text = INTERRUPTED_AT_EXIT.sub("", job.text) if way == "interrupt twice" else job.text
-    assert not CRASH.search(text), job.text
+    text = INTERRUPTED_AT_EXIT.sub("", job.text) if exit_name == "interrupt twice" else job.text
+    assert not CRASH_WORDS.search(text), job.text
     if code == 1:
-        raised = cause.removeprefix("has left the job (raised ").removesuffix(")")
-        assert f"raised {raised} " in job.text, job.text  # in the launcher's report
-    if way == "shutdown in a handler":
+        exception = cause.removeprefix("has left the job (raised ").removesuffix(")")
+        assert f"raised {exception} " in job.text, job.text  # in the launcher's report
+    if exit_name == "shutdown in a handler":
         assert "raised: shutdown() was called before this call was done" in job.text
 
 
 def test_memory_is_borrowed_until_the_engine_has_stopped() -> None:
-    job = run(2, sys.executable, HERE / "racing_worker.py", timeout=HANG_GUARD_SECONDS)
+    job = run(2, sys.executable, HERE / "racing_worker.py", timeout=TIMEOUT_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("nothing was written too late") == 2, job.text
 
 
 def test_forks_in_every_state(tmp_path: Path) -> None:
     worker = HERE / "forking_worker.py"
-    job = run(2, sys.executable, worker, tmp_path / "ready", timeout=HANG_GUARD_SECONDS)
+    job = run(2, sys.executable, worker, tmp_path / "ready", timeout=TIMEOUT_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("the parent works") == 2, job.text
     assert "is left over from another job" in job.text, job.text
@@ -70,6 +70,6 @@ def test_forks_in_every_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_handlers_and_hooks_stay_as_they_are(size: int) -> None:
-    job = run(size, sys.executable, HERE / "program_with_handlers.py", timeout=HANG_GUARD_SECONDS)
+    job = run(size, sys.executable, HERE / "program_with_handlers.py", timeout=TIMEOUT_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("nothing was changed") == size, job.text

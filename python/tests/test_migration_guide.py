@@ -44,16 +44,20 @@ def test_calls_exist_with_these_arguments(frontend: Any) -> None:
             continue
         call = attribute_of(frontend, name)
         if arguments is not None:
-            ours = list(inspect.signature(call).parameters)
-            assert ours[: len(arguments)] == arguments, name
+            own_arguments = list(inspect.signature(call).parameters)
+            assert own_arguments[: len(arguments)] == arguments, name
 
 
 def test_the_table_lists_all_calls_of_horovod() -> None:
-    surface = json.loads(Path(__file__).with_name("horovod_surface.json").read_text())
-    facts = surface["modules"]["horovod.torch"].items()
-    functions = {name for name, fact in facts if isinstance(fact, str) and fact.startswith("(")}
-    listed = {name.partition(".")[0] for name, _ in calls()}
-    assert set(farandole.torch.__all__) & functions <= listed
+    horovod_surface = json.loads(Path(__file__).with_name("horovod_surface.json").read_text())
+    functions_of_horovod = horovod_surface["modules"]["horovod.torch"].items()
+    functions = {
+        name
+        for name, fact in functions_of_horovod
+        if isinstance(fact, str) and fact.startswith("(")
+    }
+    listed_names = {name.partition(".")[0] for name, _ in calls()}
+    assert set(farandole.torch.__all__) & functions <= listed_names
 
 
 def test_listed_modules_can_be_imported() -> None:
@@ -69,9 +73,12 @@ def test_listed_modules_can_be_imported() -> None:
 
 def test_flags_are_those_of_the_parser() -> None:
     actions = make_parser()._actions
-    accepted = {name for action in actions for name in action.option_strings} - {"-h", "--help"}
-    listed = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
-    assert sorted(listed) == sorted(accepted)
+    accepted_flags = {name for action in actions for name in action.option_strings} - {
+        "-h",
+        "--help",
+    }
+    listed_names = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
+    assert sorted(listed_names) == sorted(accepted_flags)
 
 
 def test_the_table_lists_the_flags_without_a_meaning() -> None:
@@ -81,35 +88,36 @@ def test_the_table_lists_the_flags_without_a_meaning() -> None:
         if flag.why_ignored and not flag.to_run_flags and not flag.to_elastic_flags
         for name in (*flag.names, *flag.negated)
     }
-    listed = {
+    listed_names = {
         name
-        for names, here in rows("Flags of `horovodrun`")
+        for names, farandole_cell in rows("Flags of `horovodrun`")
         for name in names
-        if here.startswith("no meaning: ")
+        if farandole_cell.startswith("no meaning: ")
     }
-    assert listed == ignored
+    assert listed_names == ignored
 
 
 def test_keys_of_the_file_are_those_of_the_flags() -> None:
     table = rows("Keys of the configuration file")
-    listed = {
+    listed_names = {
         (section[0], key)
         for section, keys in table
         for key in re.findall("`([^`]+)`", keys)
         if section[0] != "controller"
     }
-    assert listed == {flag.key for flag in FLAGS if flag.key is not None}
+    assert listed_names == {flag.key for flag in FLAGS if flag.key is not None}
 
 
 def test_variables_are_those_of_the_knobs() -> None:
     knobs = subprocess.run(
         [command(1)[0], "knobs"], check=True, capture_output=True, text=True
     ).stdout
-    known = set(re.findall(r"HOROVOD_\w+", knobs))
-    listed = {
+    known_variables = set(re.findall(r"HOROVOD_\w+", knobs))
+    listed_names = {
         name
-        for names, here in rows("Variables")
+        for names, farandole_cell in rows("Variables")
         for name in names
-        if here.startswith(("understood", "set for every worker")) and "not read" not in here
+        if farandole_cell.startswith(("understood", "set for every worker"))
+        and "not read" not in farandole_cell
     }
-    assert listed == known
+    assert listed_names == known_variables

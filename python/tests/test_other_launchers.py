@@ -1,4 +1,4 @@
-"""Jobs that `farandole run` does not start: torchrun, mpirun, mpiexec or the test itself does."""
+"""Jobs that torchrun, mpirun, mpiexec or the test itself starts, without `farandole run`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from job import command_of_launcher, run_command
 
 WORKER = Path(__file__).with_name("foreign_worker.py")
-HANG_SECONDS = 600
+TIMEOUT_SECONDS = 600
 LAUNCHERS = ["torchrun", "mpirun", "mpiexec"]
 
 
@@ -37,9 +37,9 @@ def start_by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Po
 @pytest.fixture
 def port() -> int:
     """Return a port that identifies this job; no process listens on it."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return int(free.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -59,7 +59,7 @@ def test_torchrun_starts_a_failed_job_again() -> None:
         assert f"restart 1: rank {rank} has 2.0" in job.text, job.text
 
 
-def test_a_program_that_only_joins() -> None:
+def test_a_program_may_only_join_and_leave() -> None:
     """A rank may end while the others are still in init()."""
     for _ in range(3):
         job = run_command(words_of("mpiexec", 4, "leave"))
@@ -68,7 +68,7 @@ def test_a_program_that_only_joins() -> None:
 
 def test_a_killed_rank_is_named(port: int) -> None:
     ranks = [start_by_hand(rank, 3, port, "die") for rank in range(3)]
-    texts = [rank.communicate(timeout=HANG_SECONDS)[0] for rank in ranks]
+    texts = [rank.communicate(timeout=TIMEOUT_SECONDS)[0] for rank in ranks]
     for text in (texts[0], texts[2]):
         assert f"raised: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, (
             texts
@@ -78,10 +78,10 @@ def test_a_killed_rank_is_named(port: int) -> None:
 def test_a_missing_rank_is_named(port: int) -> None:
     os.environ["FARANDOLE_START_TIMEOUT"] = "1"
     try:
-        alone = start_by_hand(0, 2, port, "leave")
+        rank_0 = start_by_hand(0, 2, port, "leave")
     finally:
         del os.environ["FARANDOLE_START_TIMEOUT"]
-    text, _ = alone.communicate(timeout=HANG_SECONDS)
+    text, _ = rank_0.communicate(timeout=TIMEOUT_SECONDS)
     assert "rank 0 waited 1 s for rank 1, in vain" in text
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import farandole
 from farandole import CallError, FarandoleError, Group, GroupLostError, core, lifecycle
-from farandole.handle import BatchHandle, Handle, PreparedCall, release_orphans
+from farandole.handle import BatchHandle, Handle, PreparedCall, release_dropped
 
 
 class ManualEngine:
@@ -42,16 +42,16 @@ class ManualEngine:
         self.released.append(number)
 
 
-class Memory:
-    """An object that counts how many of its kind are alive."""
+class CountedMemory:
+    """An object whose class counts its living instances."""
 
     alive = 0
 
     def __init__(self) -> None:
-        Memory.alive += 1
+        CountedMemory.alive += 1
 
     def __del__(self) -> None:
-        Memory.alive -= 1
+        CountedMemory.alive -= 1
 
 
 def handle_of(engine, number, borrowed, finish=core.Engine.check_outcome):
@@ -65,12 +65,12 @@ def test_errors_have_the_classes_that_users_catch() -> None:
 
 def test_the_result_of_a_handle_stays() -> None:
     engine = ManualEngine()
-    handle = handle_of(engine, 1, Memory(), lambda _, number: number + 41)
+    handle = handle_of(engine, 1, CountedMemory(), lambda _, number: number + 41)
     assert not handle.poll()
     engine.done.add(1)
     assert handle.poll()
     assert [handle.wait(), handle.wait()] == [42, 42]
-    assert Memory.alive == 0
+    assert CountedMemory.alive == 0
 
 
 def test_the_error_of_a_handle_stays() -> None:
@@ -79,7 +79,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
     engine = ManualEngine()
     engine.done.add(1)
-    handle = handle_of(engine, 1, Memory(), fail)
+    handle = handle_of(engine, 1, CountedMemory(), fail)
     for _ in range(2):
         with pytest.raises(CallError, match="wrong"):
             handle.wait()
@@ -90,7 +90,7 @@ class FailingCall(PreparedCall[None]):
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)
-        self.memory = Memory()
+        self.memory = CountedMemory()
 
     def finish(self, *_: object) -> None:
         raise CallError("wrong")
@@ -100,18 +100,18 @@ def test_a_failed_handle_frees_its_memory() -> None:
     def expect_failure(number: int) -> None:
         engine = ManualEngine()
         engine.done.add(number)
-        failed = Handle.of(engine, FailingCall(number))
+        failed_handle = Handle.of(engine, FailingCall(number))
         for _ in range(2):
             with pytest.raises(CallError):
-                failed.wait()
+                failed_handle.wait()
         with pytest.raises(CallError):
-            BatchHandle([failed]).take()
+            BatchHandle([failed_handle]).take()
 
     gc.disable()
     try:
         for number in range(1, 4):
             expect_failure(number)
-        assert Memory.alive == 0
+        assert CountedMemory.alive == 0
     finally:
         gc.enable()
 
@@ -119,13 +119,13 @@ def test_a_failed_handle_frees_its_memory() -> None:
 def test_a_handle_in_a_reference_cycle_is_freed() -> None:
     engine = ManualEngine()
     for number in range(1, 4):
-        memory = Memory()
+        memory = CountedMemory()
         memory.handle = handle_of(engine, number, memory, lambda *_, kept=memory: kept)
         engine.done.add(number)
         assert memory.handle.wait() is memory
     del memory
     gc.collect()
-    assert Memory.alive == 0
+    assert CountedMemory.alive == 0
 
 
 def test_a_handle_is_not_copied() -> None:
@@ -160,12 +160,12 @@ class InterruptedAtFirst:
 def test_an_interrupted_wait_releases_nothing() -> None:
     engine = ManualEngine()
     engine.done.add(1)
-    handle = handle_of(engine, 1, Memory(), InterruptedAtFirst())
+    handle = handle_of(engine, 1, CountedMemory(), InterruptedAtFirst())
     with pytest.raises(KeyboardInterrupt):
         handle.take()
     assert engine.released == []
     assert handle.take() == "here"
-    assert engine.released == [1] and Memory.alive == 0
+    assert engine.released == [1] and CountedMemory.alive == 0
 
 
 def test_a_name_is_in_use_until_the_wait_has_returned() -> None:
@@ -174,13 +174,16 @@ def test_a_name_is_in_use_until_the_wait_has_returned() -> None:
 
     engine = ManualEngine()
     engine.done = {1, 2}
-    good, bad = handle_of(engine, 1, None, lambda *_: 42), handle_of(engine, 2, None, fail)
-    assert good.poll() and bad.poll()
+    successful, failing = (
+        handle_of(engine, 1, None, lambda *_: 42),
+        handle_of(engine, 2, None, fail),
+    )
+    assert successful.poll() and failing.poll()
     assert engine.released == []
-    assert good.wait() == good.wait() == 42
+    assert successful.wait() == successful.wait() == 42
     assert engine.released == [1]
     with pytest.raises(CallError, match="wrong"):
-        bad.wait()
+        failing.wait()
     assert engine.released == [1, 2]
 
 
@@ -211,7 +214,7 @@ def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:
 
     engine = ManualEngine()
     results = [handle_of(engine, 1, None, lambda *_: "one"), handle_of(engine, 2, None, fail)]
-    memory = handle_of(engine, 4, Memory(), lambda *_: None)
+    memory = handle_of(engine, 4, CountedMemory(), lambda *_: None)
     batch = BatchHandle([*results, handle_of(engine, 3, None, fail), memory])
     engine.done = {1, 2, 3}
     assert not batch.poll()
@@ -220,20 +223,20 @@ def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:
     for _ in range(2):
         with pytest.raises(CallError, match="wrong 2"):
             batch.wait()
-    assert Memory.alive == 0
+    assert CountedMemory.alive == 0
     assert BatchHandle(results[:1]).wait() == ["one"]
     with pytest.raises(CallError, match="wrong 2"):
         batch.take()
     assert batch.take() == [None] * 4
 
 
-def test_two_threads_wait_for_a_handle() -> None:
-    inside, go_on = threading.Event(), threading.Event()
+def test_two_threads_can_wait_for_a_handle() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
     results: list[object] = []
 
     def finish(*_: object) -> int:
-        inside.set()
-        go_on.wait()
+        has_begun.set()
+        may_end.wait()
         return 42
 
     engine = ManualEngine()
@@ -241,11 +244,11 @@ def test_two_threads_wait_for_a_handle() -> None:
     handle = handle_of(engine, 1, None, finish)
     first = threading.Thread(target=lambda: results.append(handle.wait()))
     first.start()
-    inside.wait()
+    has_begun.wait()
     second = threading.Thread(target=lambda: results.append(handle.wait()))
     second.start()
     second.join(0.1)  # the thread must still wait; an error would end it within this time
-    go_on.set()
+    may_end.set()
     first.join()
     second.join()
     assert results == [42, 42]
@@ -253,26 +256,26 @@ def test_two_threads_wait_for_a_handle() -> None:
 
 def test_a_new_call_releases_the_memory_of_dropped_ones() -> None:
     engine = ManualEngine()
-    handle_of(engine, 8, Memory())
-    assert Memory.alive == 1
+    handle_of(engine, 8, CountedMemory())
+    assert CountedMemory.alive == 1
     engine.done.add(8)
     handle_of(engine, 8, None)
-    assert Memory.alive == 0
+    assert CountedMemory.alive == 0
 
 
 def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     engine = ManualEngine()
-    handle = handle_of(engine, 7, Memory())
+    handle = handle_of(engine, 7, CountedMemory())
     with pytest.raises(KeyboardInterrupt):
         handle.wait()
     del handle
-    assert Memory.alive == 1 and engine.dropped == {7}
+    assert CountedMemory.alive == 1 and engine.dropped == {7}
     engine.done.add(7)
-    release_orphans()
-    assert Memory.alive == 0
+    release_dropped()
+    assert CountedMemory.alive == 0
 
 
-def test_calls_outside_a_job() -> None:
+def test_calls_outside_a_job_raise_errors() -> None:
     assert not farandole.is_initialized()
     farandole.shutdown()
     with pytest.raises(CallError, match="call init"):
@@ -284,7 +287,7 @@ def test_calls_outside_a_job() -> None:
 
 def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[str, core.LeaveCause, str]] = []
-    engine = SimpleNamespace(shutdown=lambda *report: reports.append(report))
+    engine = SimpleNamespace(shutdown=lambda *arguments: reports.append(arguments))
     try:
         raise ValueError("no data\nat all")
     except ValueError as error:
@@ -300,19 +303,19 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
 
 
 def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
-    loss, own = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
+    loss, later_error = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
     assert lifecycle._was_caused_by_lost_rank(loss)
-    assert not lifecycle._was_caused_by_lost_rank(own)
-    own.__context__ = loss  # it was raised while the loss was handled
-    assert not lifecycle._was_caused_by_lost_rank(own)
-    own.__cause__ = KeyError(3)
-    assert not lifecycle._was_caused_by_lost_rank(own)
-    own.__cause__.__cause__ = own
-    assert not lifecycle._was_caused_by_lost_rank(own)
-    own.__cause__.__cause__ = loss
-    assert lifecycle._was_caused_by_lost_rank(own)
-    theirs = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # of a program of JAX
-    assert lifecycle._was_caused_by_lost_rank(theirs)
+    assert not lifecycle._was_caused_by_lost_rank(later_error)
+    later_error.__context__ = loss  # it was raised while the loss was handled
+    assert not lifecycle._was_caused_by_lost_rank(later_error)
+    later_error.__cause__ = KeyError(3)
+    assert not lifecycle._was_caused_by_lost_rank(later_error)
+    later_error.__cause__.__cause__ = later_error
+    assert not lifecycle._was_caused_by_lost_rank(later_error)
+    later_error.__cause__.__cause__ = loss
+    assert lifecycle._was_caused_by_lost_rank(later_error)
+    jax_error = RuntimeError("ABORTED: GroupLostError: rank 0 died")  # of a program of JAX
+    assert lifecycle._was_caused_by_lost_rank(jax_error)
 
 
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(
@@ -348,9 +351,9 @@ def test_a_wrong_setting_is_named() -> None:
 
 def test_the_typed_description_of_core_is_complete() -> None:
     module = ast.parse(Path(farandole.__file__).with_name("core.pyi").read_text())
-    described = {n.name: n for n in module.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
+    typed_names = {n.name: n for n in module.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
     variables = {node.target.id for node in module.body if isinstance(node, ast.AnnAssign)}
-    public = {name for name in dir(core) if not name.startswith("_")}
-    assert public == variables | described.keys() - {"SharedArray"}
-    methods = {f.name for f in described["Engine"].body if isinstance(f, ast.FunctionDef)}
+    public_names = {name for name in dir(core) if not name.startswith("_")}
+    assert public_names == variables | typed_names.keys() - {"SharedArray"}
+    methods = {f.name for f in typed_names["Engine"].body if isinstance(f, ast.FunctionDef)}
     assert methods - {"__init__"} == {n for n in dir(core.Engine) if not n.startswith("_")}

@@ -10,9 +10,9 @@ def parameters(**digests: str) -> dict[str, ParameterDigest]:
 
 
 def test_one_of_two_ranks_differs() -> None:
-    same, other = parameters(a="11", b="22"), parameters(a="11", b="33")
-    found = find_difference({0: same, 1: other})
-    assert (found.name, found.only_values_differ, found.failed) == ("b", True, False)
+    rank_0, rank_1 = parameters(a="11", b="22"), parameters(a="11", b="33")
+    found = find_difference({0: rank_0, 1: rank_1})
+    assert (found.name, found.only_values_differ, found.is_unreadable) == ("b", True, False)
     assert found.details == (
         "1 of 2 differs, `b` (float32 [4])\n  rank 0   digest 22\n  rank 1   digest 33"
     )
@@ -28,7 +28,7 @@ def test_the_one_rank_that_differs_is_named_and_comes_last() -> None:
     )
 
 
-def test_all_ranks_differ() -> None:
+def test_a_table_of_many_variants_is_cut() -> None:
     found = find_difference({rank: parameters(a=f"{rank:016x}") for rank in range(64)})
     lines = found.details.splitlines()
     assert lines[0] == "1 of 1 differs, `a` (float32 [4])"
@@ -37,10 +37,10 @@ def test_all_ranks_differ() -> None:
     assert len(lines) == 10
 
 
-def test_different_shapes_and_dtypes() -> None:
-    one, two = parameters(a="11", b="22"), parameters(a="11", b="22")
-    two["b"] = ParameterDigest("float64 [4]", "22")
-    found = find_difference({0: one, 1: one, 2: two, 3: one})
+def test_different_shapes_and_dtypes_are_listed() -> None:
+    rank_0, rank_2 = parameters(a="11", b="22"), parameters(a="11", b="22")
+    rank_2["b"] = ParameterDigest("float64 [4]", "22")
+    found = find_difference({0: rank_0, 1: rank_0, 2: rank_2, 3: rank_0})
     assert (found.name, found.only_values_differ) == ("b", False)
     assert found.details == (
         "1 of 2 differs, `b`; rank 2 differs from the others\n"
@@ -49,7 +49,7 @@ def test_different_shapes_and_dtypes() -> None:
     )
 
 
-def test_a_missing_parameter() -> None:
+def test_a_missing_parameter_is_named() -> None:
     found = find_difference(
         {0: parameters(a="11", b="22"), 1: parameters(a="11"), 2: parameters(a="0")}
     )
@@ -61,7 +61,7 @@ def test_a_missing_parameter() -> None:
     )
 
 
-def test_different_names() -> None:
+def test_different_names_are_listed() -> None:
     found = find_difference({0: parameters(a="11", b="22"), 1: parameters(a="11", c="22")})
     assert found.details == (
         "rank 1 does not have `b`\n"
@@ -70,7 +70,7 @@ def test_different_names() -> None:
     )
 
 
-def test_a_rank_that_cannot_read_its_parameters() -> None:
+def test_a_rank_that_cannot_read_its_parameters_is_named() -> None:
     found = find_difference({0: parameters(a="11"), 1: "`a` is on the device meta"})
-    assert (found.failed, found.problem) == (True, "cannot be compared")
+    assert (found.is_unreadable, found.problem) == (True, "cannot be compared")
     assert found.details == "rank 1 cannot read them\n  rank 1   `a` is on the device meta"

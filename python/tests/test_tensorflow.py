@@ -34,7 +34,7 @@ def test_the_programs_of_the_page(tmp_path: Path) -> None:
     run_programs_of_page(PAGE, tmp_path)
 
 
-LEAVING = """
+LEAVING_PROGRAM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it has 7 s instead of 2 s to show its own error
 import tensorflow as tf
@@ -52,7 +52,7 @@ step(tf.ones(4))
 def test_the_rank_that_failed_first_is_named(tmp_path: Path) -> None:
     """The other rank ends with an error of TensorFlow's own class, before or in its call."""
     program = tmp_path / "leaving.py"
-    program.write_text(LEAVING)
+    program.write_text(LEAVING_PROGRAM)
     job = run(2, sys.executable, program)
     assert job.code == 1
     assert "raised ValueError: no label for image 7" in job.text, job.text
@@ -60,7 +60,7 @@ def test_the_rank_that_failed_first_is_named(tmp_path: Path) -> None:
     assert "the others: rank 0: exited with code 1" in job.text, job.text
 
 
-def test_a_missing_tensorflow() -> None:
+def test_a_missing_tensorflow_is_reported() -> None:
     program = "import sys; sys.modules['tensorflow'] = None; import farandole.tensorflow"
     assert last_error_of(program) == (
         "ImportError: farandole.tensorflow needs TensorFlow, which is not installed here: run `pip "
@@ -68,7 +68,7 @@ def test_a_missing_tensorflow() -> None:
     )
 
 
-def test_a_tensorflow_that_is_too_old() -> None:
+def test_a_tensorflow_that_is_too_old_is_rejected() -> None:
     program = "import tensorflow; tensorflow.__version__ = '2.15.1'; import farandole.tensorflow"
     assert last_error_of(program) == (
         "ImportError: farandole.tensorflow needs TensorFlow 2.16 or newer; this is TensorFlow "
@@ -76,7 +76,7 @@ def test_a_tensorflow_that_is_too_old() -> None:
     )
 
 
-def test_a_tensorflow_without_the_functions_that_we_need() -> None:
+def test_a_tensorflow_without_needed_functions_is_rejected() -> None:
     program = (
         "import tensorflow; tensorflow.load_op_library = lambda path: object(); "
         "import farandole.tensorflow"

@@ -32,7 +32,7 @@ def test_backward(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", everyday_and_long([2], [1, 3]))
-def test_what_surrounds_the_optimizer(size: int) -> None:
+def test_optimizers_in_unusual_programs(size: int) -> None:
     run_checks(
         size,
         "torch_habits:HabitChecks",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from job import WORKER, Job, command_of_launcher, run, run_checks, run_command
 
-SPAWNING = Path(__file__).with_name("spawning_program.py")
+SPAWNING_PROGRAM = Path(__file__).with_name("spawning_program.py")
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
@@ -39,7 +39,7 @@ def test_under_other_launchers(launcher: str) -> None:
         2,
         sys.executable,
         WORKER,
-        "torch_distributed:WithoutGloo",
+        "torch_distributed:ChecksWithoutGloo",
         "torch_hooks:HookChecks",
         "torch_groups:MemberGroupChecks",
     )
@@ -62,7 +62,7 @@ def run_alone(*lines: str, environment: Mapping[str, str] | None = None, size: i
 
 
 IMPORTS = "import os, sys, torch, torch.distributed as dist"
-SUMS = """
+SUM_PROGRAM = """
 tensor = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(tensor)
 print(f"{dist.get_backend()} has the sum {tensor.item():g}\\n", end="", flush=True)
@@ -71,24 +71,30 @@ dist.destroy_process_group()
 """
 
 
-def test_a_job_of_one_without_a_launcher() -> None:
+def test_a_job_of_one_needs_no_launcher() -> None:
     """Check what docs/howto/torch_distributed.md says about the scheme farandole://."""
-    job = run_alone(IMPORTS, "dist.init_process_group('gloo', init_method='farandole://')", SUMS)
+    job = run_alone(
+        IMPORTS, "dist.init_process_group('gloo', init_method='farandole://')", SUM_PROGRAM
+    )
     assert (job.code, job.text.splitlines()[-1]) == (0, "gloo has the sum 1"), job.text
 
 
 def test_the_backend_needs_no_import() -> None:
-    """`import torch` registers the backend, and imports nothing else of ours."""
+    """`import torch` registers the backend, but imports no other module of Farandole."""
     print_modules = "print([name for name in sys.modules if 'farandole' in name], end=' ')"
-    job = run_alone(IMPORTS, print_modules, "dist.init_process_group('farandole')", SUMS, size=2)
+    job = run_alone(
+        IMPORTS, print_modules, "dist.init_process_group('farandole')", SUM_PROGRAM, size=2
+    )
     assert job.code == 0, job.text
     assert job.text.count("['farandole_torch_backend'] farandole has the sum 3") == 2, job.text
 
 
-def test_the_backend_without_autoloading() -> None:
-    off = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+def test_the_backend_can_be_imported_without_autoloading() -> None:
+    environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     has_backend = "print(hasattr(dist.Backend, 'FARANDOLE'))"
-    job = run_alone(IMPORTS, has_backend, "import farandole.torch", has_backend, environment=off)
+    job = run_alone(
+        IMPORTS, has_backend, "import farandole.torch", has_backend, environment=environment
+    )
     assert (job.code, job.text.split()) == (0, ["False", "True"]), job.text
 
 
@@ -120,9 +126,9 @@ print(handlers["env"].__module__)
 
 
 @pytest.mark.parametrize("libuv", ["0", "1"])
-def test_jobs_of_gloo_side_by_side(libuv: str) -> None:
+def test_jobs_with_gloo_can_run_side_by_side(libuv: str) -> None:
     """Rank 0 of each job listens on the port that its launcher has reserved."""
-    program = (IMPORTS, "dist.init_process_group('gloo')", SUMS)
+    program = (IMPORTS, "dist.init_process_group('gloo')", SUM_PROGRAM)
     with ThreadPoolExecutor() as pool:
         futures = [
             pool.submit(run_alone, *program, environment={"USE_LIBUV": libuv}, size=2)
@@ -143,9 +149,9 @@ def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int,
         f"{IMPORTS}\nimport subprocess, sys\nprint('imported')\n"
         "subprocess.run([sys.executable, '-c', 'import torch'], check=True)"
     )
-    inner = command_of_launcher("torchrun", size, sys.executable, "-c", program)
-    assert inner is not None
-    job = run(2, *inner)
+    torchrun_command = command_of_launcher("torchrun", size, sys.executable, "-c", program)
+    assert torchrun_command is not None
+    job = run(2, *torchrun_command)
     assert job.text.count("imported") == 2 * size, job.text
     for outer, reporter in enumerate(reporters):
         line = (
@@ -157,7 +163,7 @@ def test_a_job_that_a_worker_starts_is_reported(size: int, reporters: tuple[int,
     assert job.text.count("farandole: this process") == 2, job.text
 
 
-def test_a_child_of_a_worker_that_starts_alone() -> None:
+def test_a_child_of_a_worker_starts_alone() -> None:
     """The engine ignores the variables of torchrun that `farandole run` has set, such as RANK."""
     program = """
 import os, subprocess, sys
@@ -173,7 +179,7 @@ subprocess.run(
 
 
 def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
-    """The file identifies the job. RANK and WORLD_SIZE alone would not identify it."""
+    """The file identifies the job. RANK and WORLD_SIZE would not be enough to identify the job."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
         f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"
@@ -182,7 +188,7 @@ def test_the_init_method_wins_over_rank_and_world_size(tmp_path: Path) -> None:
     assert (job.code, job.text.splitlines()[-1]) == (0, "0"), job.text
 
 
-def test_processes_that_torch_starts() -> None:
-    job = run_command([sys.executable, str(SPAWNING)])
+def test_processes_that_torch_starts_form_a_group() -> None:
+    job = run_command([sys.executable, str(SPAWNING_PROGRAM)])
     assert job.code == 0, job.text
     assert job.text.count("the sum is 3.0") == 3, job.text

@@ -19,13 +19,13 @@ class AddedParameterChecks(OptimizerFixture):
             optimizer: Any = hvd.DistributedOptimizer(
                 torch.optim.SGD(model[0].parameters(), lr=0.1), model.named_parameters()
             )
-            rest = [p for layer in (model[2], model[4]) for p in layer.parameters()]
-            optimizer.add_param_group({"params": rest[:: 1 if self.rank else -1]})
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            other_parameters = [p for layer in (model[2], model[4]) for p in layer.parameters()]
+            optimizer.add_param_group({"params": other_parameters[:: 1 if self.rank else -1]})
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             for module in (model, reference):
                 module[2].requires_grad_(not frozen)
             self.train(model, optimizer, range(4))
-            self.train_reference(reference, plain, range(4))
+            self.train_reference(reference, reference_optimizer, range(4))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -36,9 +36,9 @@ class AddedParameterChecks(OptimizerFixture):
         model = network()
         with torch.no_grad():
             model[4].bias.fill_(self.rank)
-        first = [*model[0].parameters(), *model[2].parameters()]
+        first_parameters = [*model[0].parameters(), *model[2].parameters()]
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(first, lr=0.1), model.named_parameters()
+            torch.optim.SGD(first_parameters, lr=0.1), model.named_parameters()
         )
         self.train(model[:4], optimizer, range(3))
         optimizer.add_param_group({"params": list(model[4].parameters())})
@@ -51,12 +51,12 @@ class AddedParameterChecks(OptimizerFixture):
         model, reference = network(), network()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inner, plain = (
+            wrapped_optimizer, reference_optimizer = (
                 torch.optim.SGD([*m.parameters(), m[0].weight], lr=0.1) for m in (model, reference)
             )
-        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         self.train(model, optimizer, range(4))
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -73,7 +73,7 @@ class AddedParameterChecks(OptimizerFixture):
         self.expect_error("are not combined", optimizer.step)
 
     def check_parameters_in_param_groups_that_were_not_added(self) -> None:
-        """They are an error as soon as they have a gradient."""
+        """Such parameters are an error as soon as they have a gradient."""
         if self.size == 1:
             return
         model = network()

@@ -70,14 +70,16 @@ class BackwardChecks(OptimizerFixture):
     def mean_gradients(
         self, model: nn.Module, step: int, loss: Callable[..., torch.Tensor] = square_loss
     ) -> list[torch.Tensor]:
-        twin = copy.deepcopy(model)
-        twin.zero_grad()
+        copied_model = copy.deepcopy(model)
+        copied_model.zero_grad()
         for rank in range(self.size):
-            (loss(twin, rank, step) / self.size).backward()
-        return [p.grad if p.grad is not None else torch.zeros_like(p) for p in twin.parameters()]
+            (loss(copied_model, rank, step) / self.size).backward()
+        return [
+            p.grad if p.grad is not None else torch.zeros_like(p) for p in copied_model.parameters()
+        ]
 
-    def expect_gradients(self, model: nn.Module, wanted: Sequence[torch.Tensor]) -> None:
-        for parameter, value in zip(model.parameters(), wanted, strict=True):
+    def expect_gradients(self, model: nn.Module, expected: Sequence[torch.Tensor]) -> None:
+        for parameter, value in zip(model.parameters(), expected, strict=True):
             assert parameter.grad is not None
             torch.testing.assert_close(parameter.grad, value, rtol=1e-9, atol=1e-12)
 
@@ -92,12 +94,12 @@ class BackwardChecks(OptimizerFixture):
             )
             for step in range(4):
                 optimizer.zero_grad(set_to_none=step != 2)
-                wanted = self.mean_gradients(model, step)
+                expected = self.mean_gradients(model, step)
                 square_loss(model, self.rank, step).backward()
-                self.expect_gradients(model, wanted)
-                optimizer.zero_grad()  # may discard the gradients, because none is in flight
+                self.expect_gradients(model, expected)
+                optimizer.zero_grad()  # may discard the gradients, because no gradient is in flight
                 square_loss(model, self.rank, step).backward()
-                self.expect_gradients(model, wanted)
+                self.expect_gradients(model, expected)
                 optimizer.step()
             self.expect_same_everywhere(model)
 
@@ -117,7 +119,7 @@ class BackwardChecks(OptimizerFixture):
 
         for clip in (by_norm, by_value, by_numpy):
             model, reference = network(), network()
-            plain = torch.optim.SGD(reference.parameters(), lr=1.0)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=1.0)
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=1.0), groups=3
             )
@@ -126,8 +128,10 @@ class BackwardChecks(OptimizerFixture):
                 square_loss(model, self.rank, step).backward()
                 clip(model)
                 optimizer.step()
-            plain.register_step_pre_hook(lambda *_, clip=clip, module=reference: clip(module))
-            self.train_reference(reference, plain, range(4))
+            reference_optimizer.register_step_pre_hook(
+                lambda *_, clip=clip, module=reference: clip(module)
+            )
+            self.train_reference(reference, reference_optimizer, range(4))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -135,7 +139,7 @@ class BackwardChecks(OptimizerFixture):
         """A scaler needs no synchronize(). If one rank overflows, all ranks skip that step."""
         for groups in (0, 4):
             model, reference = convolutional().double(), convolutional().double()
-            inner, plain = (
+            inner, wrapped_optimizer = (
                 torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
                 for module in (model, reference)
             )
@@ -145,18 +149,20 @@ class BackwardChecks(OptimizerFixture):
             )
             for step in range(6):
 
-                def loss(module: nn.Module, rank: int, at: int = step) -> torch.Tensor:
-                    overflows = at in (0, 3) and rank == self.size - 1
-                    return picture_loss(module, rank, at) * (float("inf") if overflows else 1.0)
+                def loss(module: nn.Module, rank: int, step_number: int = step) -> torch.Tensor:
+                    overflows = step_number in (0, 3) and rank == self.size - 1
+                    return picture_loss(module, rank, step_number) * (
+                        float("inf") if overflows else 1.0
+                    )
 
                 optimizer.zero_grad()
                 scaler.scale(loss(model, self.rank)).backward()
                 scaler.step(optimizer)
                 scaler.update()
-                plain.zero_grad()
+                wrapped_optimizer.zero_grad()
                 for rank in range(self.size):
                     reference_scaler.scale(loss(reference, rank) / self.size).backward()
-                reference_scaler.step(plain)
+                reference_scaler.step(wrapped_optimizer)
                 reference_scaler.update()
                 assert scaler.get_scale() == reference_scaler.get_scale(), step
                 self.expect_same_everywhere(model)
@@ -168,7 +174,7 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         reference = network(torch.float32)
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(3):
             optimizer.zero_grad()
             scaler.scale(square_loss(model, self.rank, step)).backward()
@@ -179,7 +185,7 @@ class BackwardChecks(OptimizerFixture):
                 warnings.simplefilter("error")
                 scaler.step(optimizer)
             scaler.update()
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference, 1e-5)
 
@@ -191,14 +197,14 @@ class BackwardChecks(OptimizerFixture):
                 return picture_loss(module, rank, step)
 
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(4):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
             clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
-        clip_before_steps(plain, 0.1)
-        self.train_reference(reference, plain, range(4), loss)
+        clip_before_steps(reference_optimizer, 0.1)
+        self.train_reference(reference, reference_optimizer, range(4), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference, 0.01)
 
@@ -208,44 +214,46 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
             optimizer.zero_grad()
-            wanted = self.mean_gradients(model, step)
+            expected = self.mean_gradients(model, step)
             square_loss(compiled, self.rank, step).backward()
-            self.expect_gradients(model, wanted)
+            self.expect_gradients(model, expected)
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(4))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_checkpoints(self) -> None:
         """A reentrant checkpoint runs a backward pass inside the outer backward pass."""
         for forward in (with_checkpoints, with_nested_checkpoints):
-            for reentrant, head in itertools.product((True, False), repeat=2):
-                self.expect_checkpoints_work(forward, reentrant, head)
+            for reentrant, has_head in itertools.product((True, False), repeat=2):
+                self.expect_checkpoints_work(forward, reentrant, has_head)
 
     def expect_checkpoints_work(
-        self, forward: Callable[..., torch.Tensor], reentrant: bool, head: bool
+        self, forward: Callable[..., torch.Tensor], reentrant: bool, has_head: bool
     ) -> None:
-        """Train with checkpoints; with `head`, also train a last layer that is outside them."""
+        """Train with checkpoints; with `has_head`, also train a last layer that is outside them."""
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             value = forward(model, batch(rank, step).requires_grad_(), reentrant)
-            return (model[4](value) if head else value).square().mean()
+            return (model[4](value) if has_head else value).square().mean()
 
         model, reference = network(), network()
         for module in (model, reference):
-            module[4].requires_grad_(head)
+            module[4].requires_grad_(has_head)
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
         )
         for step in range(3):
             optimizer.zero_grad()
-            wanted = self.mean_gradients(model, step, loss)
+            expected = self.mean_gradients(model, step, loss)
             loss(model, self.rank, step).backward()
-            self.expect_gradients(model if head else model[:4], wanted[: 6 if head else 4])
+            self.expect_gradients(
+                model if has_head else model[:4], expected[: 6 if has_head else 4]
+            )
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(3), loss)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(3), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -263,9 +271,12 @@ class BackwardChecks(OptimizerFixture):
                     copies = hvd.allgather(weight.grad)
                     assert all(torch.equal(other[None], weight.grad) for other in copies)
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(
-            reference, plain, range(4), lambda m, rank, step: branch_loss(m, [0, 1, 2], rank, step)
+            reference,
+            reference_optimizer,
+            range(4),
+            lambda m, rank, step: branch_loss(m, [0, 1, 2], rank, step),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -275,7 +286,7 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for module in (model, reference):
             module[0].weight.register_hook(lambda gradient: gradient * 3)
         was_missing: list[bool] = []
@@ -289,7 +300,10 @@ class BackwardChecks(OptimizerFixture):
             loss.backward()
             optimizer.step()
         self.train_reference(
-            reference, plain, range(3), lambda m, rank, step: 2 * square_loss(m, rank, step)
+            reference,
+            reference_optimizer,
+            range(3),
+            lambda m, rank, step: 2 * square_loss(m, rank, step),
         )
         assert was_missing == [False] * 6
         self.expect_same_everywhere(model)
@@ -313,8 +327,8 @@ class BackwardChecks(OptimizerFixture):
             own_loss.backward()
             hvd.allreduce(own_loss.detach())
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(5), loss)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(5), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
         if self.size == 1:
@@ -333,10 +347,13 @@ class BackwardChecks(OptimizerFixture):
             optimizer.step()
 
     def check_parameters_that_no_rank_uses(self) -> None:
-        """The gradients of the other parameters can still be clipped, unscaled and discarded."""
+        """If no rank uses a parameter, the program can still clip, unscale and discard the other
+        gradients."""
         model, reference = branches(), branches()
-        inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
-        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+        wrapped_optimizer, reference_optimizer = (
+            torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference)
+        )
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
         for step in range(5):
             optimizer.zero_grad()
@@ -346,9 +363,12 @@ class BackwardChecks(OptimizerFixture):
             clip_grad_norm_(model.parameters(), 0.1)
             scaler.step(optimizer)
             scaler.update()
-        clip_before_steps(plain, 0.1)
+        clip_before_steps(reference_optimizer, 0.1)
         self.train_reference(
-            reference, plain, [0, 1, 2, 4], lambda m, r, step: branch_loss(m, [0, 1], r, step)
+            reference,
+            reference_optimizer,
+            [0, 1, 2, 4],
+            lambda m, r, step: branch_loss(m, [0, 1], r, step),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -373,28 +393,30 @@ class BackwardChecks(OptimizerFixture):
         def loss(module: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
             return branch_loss(module, [0, 1] if rank == 0 and step == 2 else [0, 1, 2], rank, step)
 
-        for change in (clip, scale, None):
+        for change_gradients in (clip, scale, None):
             model, reference = branches(), branches()
-            inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
+            wrapped_optimizer, reference_optimizer = (
+                torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference)
+            )
             optimizer = hvd.DistributedOptimizer(
-                inner, model.named_parameters(), groups=[list(model[2].parameters())]
+                wrapped_optimizer, model.named_parameters(), groups=[list(model[2].parameters())]
             )
             self.train(model, optimizer, range(2), loss)
             optimizer.zero_grad()
             backward = loss(model, self.rank, 2).backward
-            if change is None:
+            if change_gradients is None:
                 backward()
                 optimizer.step()
                 continue
             if self.rank == 0:
                 backward()
-                change(model)
+                change_gradients(model)
             call = optimizer.step if self.rank == 0 else backward
             text = self.expect_error("begins with 1, 1 on a rank that has changed", call)
             assert "2.weight" in text or "2.bias" in text, text
             assert "optimizer.synchronize() first" in text, text
         self.train(model, optimizer, [3], loss)
-        self.train_reference(reference, plain, range(4), loss)
+        self.train_reference(reference, reference_optimizer, range(4), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -420,10 +442,10 @@ class BackwardChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
 
     def check_nested_no_sync(self) -> None:
-        """The end of the inner no_sync() changes nothing."""
+        """The outer no_sync() stays in effect after the inner one ends."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(3):
             optimizer.zero_grad()
             with optimizer.no_sync():
@@ -433,7 +455,10 @@ class BackwardChecks(OptimizerFixture):
             square_loss(model, self.rank, step).backward()
             optimizer.step()
         self.train_reference(
-            reference, plain, range(3), lambda m, rank, step: 3 * square_loss(m, rank, step)
+            reference,
+            reference_optimizer,
+            range(3),
+            lambda m, rank, step: 3 * square_loss(m, rank, step),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -442,7 +467,7 @@ class BackwardChecks(OptimizerFixture):
         """An error ends skip_synchronize(), too: the next step combines as usual."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         try:
             with optimizer.skip_synchronize():
                 raise KeyError("in the program")
@@ -456,7 +481,7 @@ class BackwardChecks(OptimizerFixture):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
             optimizer.step()
-        self.train_reference(reference, plain, range(3), loss)
+        self.train_reference(reference, reference_optimizer, range(3), loss)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -477,17 +502,20 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=3
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
             optimizer.zero_grad()  # comes first, because zero_grad() also restarts the count
             optimizer.set_backward_passes_per_step(passes)
-            wanted = [passes * gradient for gradient in self.mean_gradients(model, passes)]
+            expected = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
                 square_loss(model, self.rank, passes).backward()
-            self.expect_gradients(model, wanted)
+            self.expect_gradients(model, expected)
             optimizer.step()
         self.train_reference(
-            reference, plain, (3, 1, 2, 1), lambda m, rank, n: n * square_loss(m, rank, n)
+            reference,
+            reference_optimizer,
+            (3, 1, 2, 1),
+            lambda m, rank, n: n * square_loss(m, rank, n),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -498,7 +526,7 @@ class BackwardChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
 
         def fail(gradient: torch.Tensor) -> None:
             raise KeyError("in a hook")
@@ -514,7 +542,7 @@ class BackwardChecks(OptimizerFixture):
             hook.remove()
             optimizer.load_state_dict(optimizer.state_dict())
             self.train(model, optimizer, [step])
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -522,10 +550,10 @@ class BackwardChecks(OptimizerFixture):
         """backward() raises the error. In a new job of all ranks, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(3):
             self.train(model, optimizer, [step])
-            self.train_reference(reference, plain, [step])
+            self.train_reference(reference, reference_optimizer, [step])
             if self.rank > 0:
                 hvd.shutdown()
             elif self.size > 1:
@@ -546,16 +574,16 @@ class BackwardChecks(OptimizerFixture):
         model, reference = network(), network()
         parts = lambda m: (list(m[0].parameters()), list(m[2:].parameters()))  # noqa: E731
         optimizers = [hvd.DistributedOptimizer(torch.optim.SGD(p, lr=0.1)) for p in parts(model)]
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(4):
             for optimizer in optimizers:
                 optimizer.zero_grad()
-            wanted = self.mean_gradients(model, step)
+            expected = self.mean_gradients(model, step)
             square_loss(model, self.rank, step).backward()
-            self.expect_gradients(model, wanted)
+            self.expect_gradients(model, expected)
             for optimizer in optimizers[:: -1 if step % 2 else 1]:
                 optimizer.step()
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -569,13 +597,13 @@ class BackwardChecks(OptimizerFixture):
 
         model, reference = build(), build()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(4):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
             model.weight.grad._values().mul_(0.5)  # unseen by torch's version counter
             optimizer.step()
         half = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
-        self.train_reference(reference, plain, range(4), half)
+        self.train_reference(reference, reference_optimizer, range(4), half)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

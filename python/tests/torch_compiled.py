@@ -45,14 +45,14 @@ def step_of(model: nn.Module, optimizer: Any) -> Step:
 
 
 def expect_equal_to_one_process(model: nn.Module, step: Step) -> None:
-    alone = copy.deepcopy(model)
-    step_alone = step_of(alone, sgd(alone))
+    single_process = copy.deepcopy(model)
+    reference_step = step_of(single_process, sgd(single_process))
     for batch in batches():
-        step_alone(batch)
+        reference_step(batch)
         step(batch[hvd.rank() :: hvd.size()])
-    wanted = dict(alone.named_parameters())
+    expected = dict(single_process.named_parameters())
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter, wanted[name])
+        torch.testing.assert_close(parameter, expected[name])
 
 
 class CompiledChecks:
@@ -74,16 +74,16 @@ class CompiledChecks:
         torch.manual_seed(3)
         layers = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)
         model = nn.Sequential(*layers)
-        alone = copy.deepcopy(model)
+        single_process = copy.deepcopy(model)
         model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
         step = step_of(compiled(model), self.optimizer(model))
-        step_alone = step_of(alone, sgd(alone))
+        reference_step = step_of(single_process, sgd(single_process))
         for batch in batches():
-            step_alone(batch)
+            reference_step(batch)
             step(batch[hvd.rank() :: hvd.size()])
-        # The same names, and the running statistics, too.
-        torch.testing.assert_close(model.state_dict(), alone.state_dict())
-        torch.testing.assert_close(compiled(model.eval())(batch), alone.eval()(batch))
+        # The tensors have the same names. The running statistics are equal, too.
+        torch.testing.assert_close(model.state_dict(), single_process.state_dict())
+        torch.testing.assert_close(compiled(model.eval())(batch), single_process.eval()(batch))
 
     def check_a_compiled_step_of_the_optimizer(self) -> None:
         model = network()

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import farandole.torch as hvd
 from farandole.torch.distributed.process_group import ProcessGroup
-from farandole.torch.distributed.work import Work, _after_backward
+from farandole.torch.distributed.work import Work, _callbacks_by_pass
 
 Tensors = list[torch.Tensor]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
@@ -44,7 +44,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", message=".*find_unused_parameters.*")
 
 
-groups_so_far = itertools.count()
+group_counter = itertools.count()
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def init_process_group(backend: str) -> None:
     no MASTER_ADDR, and each of several Gloo groups gets a store of its own."""
     if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
         ranks = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-        store = dist.PrefixStore(f"group {next(groups_so_far)}", store_of_all_hosts())
+        store = dist.PrefixStore(f"group {next(group_counter)}", store_of_all_hosts())
         dist.init_process_group(backend, store=store, **ranks)
         return
     under_torchrun = "TORCHELASTIC_USE_AGENT_STORE" in os.environ
@@ -115,7 +115,7 @@ def train_parallel(model: nn.Module, hook: Any = None, **options: Any) -> Tensor
     return train(parallel, torch.optim.SGD(parallel.parameters(), lr=0.1))
 
 
-def halving_hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def half_sum_hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda future: future.value()[0] / 2)
 
@@ -126,14 +126,14 @@ def reductions() -> Iterator[torch.Tensor]:
         tensor = small_numbers(7, dtype)
         dist.all_reduce(tensor, op)
         yield tensor
-        works = [
+        async_works = [
             dist.all_reduce(small_numbers(5, dtype, seed), op, async_op=True) for seed in range(3)
         ]
-        for work in reversed(works):
+        for work in reversed(async_works):
             work.wait()
             assert work.is_completed()
             assert work.is_success()
-        yield from (work.result()[0] for work in works)
+        yield from (work.result()[0] for work in async_works)
         tensor = small_numbers(3, dtype)
         dist.reduce(tensor, 1, op)
         yield tensor if rank() == 1 else torch.zeros(1)
@@ -199,10 +199,10 @@ def movements() -> Iterator[torch.Tensor]:
 
 def uneven_exchange() -> Iterator[torch.Tensor]:
     """Rank r sends r + s rows of two elements to rank s."""
-    to_each = [rank() + other for other in range(size())]
-    source = small_numbers(2 * sum(to_each)).reshape(-1, 2)
+    row_counts = [rank() + other for other in range(size())]
+    source = small_numbers(2 * sum(row_counts)).reshape(-1, 2)
     output = torch.empty_like(source)
-    dist.all_to_all_single(output, source, to_each, to_each)
+    dist.all_to_all_single(output, source, row_counts, row_counts)
     yield output
 
 
@@ -229,9 +229,9 @@ def messages() -> Iterator[torch.Tensor]:
     if rank() == 0:
         dist.send_object_list(objects_sent, dst=size() - 1)
     elif rank() == size() - 1:
-        got: list[Any] = [None, None]
-        dist.recv_object_list(got, src=0)
-        assert got == objects_sent
+        received_objects: list[Any] = [None, None]
+        dist.recv_object_list(received_objects, src=0)
+        assert received_objects == objects_sent
 
 
 def messages_of_all_pairs() -> Iterator[torch.Tensor]:
@@ -254,12 +254,12 @@ def messages_from_any_rank() -> Iterator[torch.Tensor]:
     if rank() > 0:
         dist.send(small_numbers(4), 0, tag=8)
         return
-    by_source = {}
+    received_by_source = {}
     for _ in range(1, size()):
         received = torch.empty(4)
-        by_source[dist.recv(received, tag=8)] = received
-    assert sorted(by_source) == list(range(1, size()))
-    yield from (by_source[source] for source in sorted(by_source))
+        received_by_source[dist.recv(received, tag=8)] = received
+    assert sorted(received_by_source) == list(range(1, size()))
+    yield from (received_by_source[source] for source in sorted(received_by_source))
 
 
 def pipelines() -> Iterator[torch.Tensor]:
@@ -300,11 +300,11 @@ def groups() -> Iterator[torch.Tensor]:
         if group is not dist.GroupMember.NON_GROUP_MEMBER:
             tensors.append(small_numbers(4, seed=len(tensors)))
             works.append(dist.all_reduce(tensors[-1], group=group, async_op=True))
-    whole = small_numbers(4, seed=99)
-    dist.all_reduce(whole)
+    whole_tensor = small_numbers(4, seed=99)
+    dist.all_reduce(whole_tensor)
     for work in works:
         work.wait()
-    yield from [*tensors, whole]
+    yield from [*tensors, whole_tensor]
     for pair, group in zip(itertools.combinations(range(size()), 2), pairs, strict=True):
         if rank() in pair:
             assert dist.get_process_group_ranks(group) == list(pair)
@@ -336,7 +336,7 @@ def data_parallel() -> Iterator[torch.Tensor]:
     yield from train_parallel(Branches(), find_unused_parameters=True)
     yield from train_parallel(network(), default_hooks.fp16_compress_hook)
     yield from train_parallel(network(), default_hooks.allreduce_hook)
-    yield from train_parallel(network(), halving_hook)
+    yield from train_parallel(network(), half_sum_hook)
 
 
 def joined_training() -> Iterator[torch.Tensor]:
@@ -387,9 +387,9 @@ def outcome(backend: str, scenario: Callable[[], Iterator[torch.Tensor]]) -> Ten
 
 
 def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
-    wanted, found = outcome("gloo", scenario), outcome("farandole", scenario)
-    assert len(wanted) == len(found) > 0
-    for number, (expected, actual) in enumerate(zip(wanted, found, strict=True)):
+    gloo_results, own_results = outcome("gloo", scenario), outcome("farandole", scenario)
+    assert len(gloo_results) == len(own_results) > 0
+    for number, (expected, actual) in enumerate(zip(gloo_results, own_results, strict=True)):
         where = f"{scenario.__name__}, result {number}"
         torch.testing.assert_close(
             actual, expected, msg=lambda text, where=where: f"{where}: {text}"
@@ -397,7 +397,8 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
 
 
 class InterruptedHandle:
-    """A handle whose wait is interrupted as by Ctrl-C, until the test sets `error`."""
+    """A handle whose wait raises KeyboardInterrupt, as after Ctrl-C, until the test sets
+    `error`."""
 
     error: Exception | None = None
 
@@ -408,9 +409,9 @@ class InterruptedHandle:
         raise self.error or KeyboardInterrupt
 
 
-class OnAnyHosts:
-    """Checks without Gloo. They also run over several hosts, and under torchrun, where a process
-    can have Gloo only once."""
+class MultiHostChecks:
+    """Checks without Gloo. They also run over several hosts, and under torchrun, because there a
+    process can use Gloo only once."""
 
     def check_calls_that_gloo_does_not_have(self) -> None:
         init_process_group("farandole")
@@ -432,8 +433,8 @@ class OnAnyHosts:
             output, gathered = torch.empty(4, dtype=dtype), torch.empty(4 * size(), dtype=dtype)
             dist.scatter(output, parts if rank() == 0 else None, src=0)
             dist.all_gather_single(gathered, output)
-            dist.broadcast(wanted := torch.cat(parts), 0)
-            assert torch.equal(gathered.view(torch.uint8), wanted.view(torch.uint8)), dtype
+            dist.broadcast(expected := torch.cat(parts), 0)
+            assert torch.equal(gathered.view(torch.uint8), expected.view(torch.uint8)), dtype
         with dist._coalescing_manager():
             tensors = [torch.full((2,), float(n)) for n in range(3)]
             for tensor in tensors:
@@ -441,10 +442,10 @@ class OnAnyHosts:
         assert [tensor[0].item() for tensor in tensors] == [float(n * size()) for n in range(3)]
         dist.destroy_process_group()
 
-    def check_what_a_group_tells_torch(self) -> None:
-        """torch asks for these facts in batch_isend_irecv(), in meshes and for checkpoints.
+    def check_properties_that_torch_reads(self) -> None:
+        """torch reads these properties in batch_isend_irecv(), in meshes and for checkpoints.
 
-        From version 2.14 on, torch asks for more facts.
+        From version 2.14 on, torch reads more properties.
         """
         init_process_group("farandole")
         group = dist.group.WORLD
@@ -459,9 +460,9 @@ class OnAnyHosts:
         init_process_group("farandole")
         rows = 2 if size() % 2 == 0 else 1
         mesh = init_device_mesh("cpu", (rows, size() // rows), mesh_dim_names=("row", "column"))
-        places = torch.arange(size()).reshape(rows, -1)
+        rank_grid = torch.arange(size()).reshape(rows, -1)
         row, column = divmod(rank(), size() // rows)
-        for name, ranks in {"row": places[:, column], "column": places[row]}.items():
+        for name, ranks in {"row": rank_grid[:, column], "column": rank_grid[row]}.items():
             tensor = torch.tensor([rank()])
             dist.all_reduce(tensor, group=mesh.get_group(name))
             assert tensor.item() == ranks.sum().item(), name
@@ -498,7 +499,8 @@ class OnAnyHosts:
         dist.destroy_process_group()
 
     def check_order_of_waiting_does_not_matter(self) -> None:
-        """Only the order in which calls are made decides which of them belong together."""
+        """The order in which each rank makes its calls decides which calls belong together. The
+        order of the waits does not matter."""
         init_process_group("farandole")
         first, second = torch.ones(2), torch.full((2,), 2.0)
         work = dist.all_reduce(first, async_op=True)
@@ -518,11 +520,11 @@ class OnAnyHosts:
 
     def check_errors_do_not_break_later_calls(self) -> None:
         init_process_group("farandole")
-        wrong = dist.all_reduce(torch.ones(2 + rank()), async_op=True)
+        failing_work = dist.all_reduce(torch.ones(2 + rank()), async_op=True)
         with pytest.raises(hvd.CallError, match=r"torch\.group0"):
-            wrong.wait()
-        assert isinstance(wrong.exception(), hvd.CallError)
-        assert not wrong.is_success()
+            failing_work.wait()
+        assert isinstance(failing_work.exception(), hvd.CallError)
+        assert not failing_work.is_success()
         with pytest.raises(hvd.CallError):
             dist.all_reduce(torch.ones(2 + rank()), async_op=True).get_future().wait()
         with pytest.raises(hvd.CallError, match=r"bitwise_and needs .* got torch\.float32"):
@@ -537,18 +539,24 @@ class OnAnyHosts:
     def check_a_call_that_one_rank_cannot_make(self) -> None:
         """The call fails on all ranks, and all ranks count it, so that later calls still match."""
         init_process_group("farandole")
-        is_wrong, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
-        splits = [9] * size() if is_wrong else [2] * size()
-        part, whole = torch.ones(2), torch.ones(count)
-        uneven = torch.ones(count + 1) if is_wrong and size() > 1 else whole
+        makes_mistake, count, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
+        splits = [9] * size() if makes_mistake else [2] * size()
+        output, valid_input = torch.ones(2), torch.ones(count)
+        own_input = torch.ones(count + 1) if makes_mistake and size() > 1 else valid_input
         calls: list[tuple[str, Callable[[], object]]] = [
-            ("split", lambda: dist.all_to_all_single(whole.clone(), whole, None, splits)),
-            ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), uneven)),
+            (
+                "split",
+                lambda: dist.all_to_all_single(valid_input.clone(), valid_input, None, splits),
+            ),
+            ("elements", lambda: dist.reduce_scatter_tensor(output.clone(), own_input)),
             (
                 "bitwise_and",
-                lambda: dist.all_reduce(part, dist.ReduceOp.BAND if is_wrong else sum_op),
+                lambda: dist.all_reduce(output, dist.ReduceOp.BAND if makes_mistake else sum_op),
             ),
-            ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if is_wrong else part.clone())),
+            (
+                "expanded",
+                lambda: dist.all_reduce(output[:1].expand(2) if makes_mistake else output.clone()),
+            ),
         ]
         for _ in range(2):
             for text, call in calls:
@@ -562,7 +570,7 @@ class OnAnyHosts:
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:
-        """backward() raises the error of the call, and no rank waits for ever."""
+        """backward() raises the error of the call, and no rank hangs."""
         init_process_group("farandole")
 
         def unequal(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -620,7 +628,7 @@ class OnAnyHosts:
                 dist.all_reduce(torch.ones(3), async_op=True).wait()
             hvd.barrier()
             dist.all_reduce(torch.ones(3))
-        assert not _after_backward
+        assert not _callbacks_by_pass
         dist.destroy_process_group()
 
     def check_an_interrupted_wait_completes_nothing(self) -> None:
@@ -665,7 +673,7 @@ class OnAnyHosts:
         dist.destroy_process_group()
 
 
-class WithoutGloo(OnAnyHosts):
+class ChecksWithoutGloo(MultiHostChecks):
     def check_the_init_method_farandole(self) -> None:
         dist.init_process_group("farandole", init_method="farandole://")
         assert dist.get_world_size() == size()
@@ -681,7 +689,7 @@ class MessageChecks:
         compare(pipelines)
 
 
-class DistributedChecks(MessageChecks, WithoutGloo):
+class DistributedChecks(MessageChecks, ChecksWithoutGloo):
     def check_gloo_finds_its_ranks_through_the_engine(self) -> None:
         init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
@@ -703,10 +711,10 @@ class DistributedChecks(MessageChecks, WithoutGloo):
         """The engine ends with the last group that uses it."""
         init_process_group("gloo")
         hvd.shutdown()
-        one, other = (dist.new_group(backend="farandole") for _ in range(2))
-        dist.destroy_process_group(one)
+        first_group, second_group = (dist.new_group(backend="farandole") for _ in range(2))
+        dist.destroy_process_group(first_group)
         tensor = torch.ones(1)
-        dist.all_reduce(tensor, group=other)
+        dist.all_reduce(tensor, group=second_group)
         assert tensor == size()
         dist.all_reduce(tensor, group=dist.new_group([rank()], backend="farandole"))
         assert tensor == size()

@@ -13,10 +13,12 @@ class DtypeChecks:
     def check_tensors_that_are_not_contiguous(self) -> None:
         dist.init_process_group("farandole")
         for dtype in (torch.complex64, torch.float8_e4m3fn):
-            wanted = torch.arange(12.0).reshape(4, 3).to(dtype)
-            columns = wanted.reshape(3, 4).clone().t() if rank() else wanted.t().contiguous().t()
+            expected = torch.arange(12.0).reshape(4, 3).to(dtype)
+            columns = (
+                expected.reshape(3, 4).clone().t() if rank() else expected.t().contiguous().t()
+            )
             dist.broadcast(columns, 0)
-            assert torch.equal(columns.contiguous().view(torch.uint8), wanted.view(torch.uint8))
+            assert torch.equal(columns.contiguous().view(torch.uint8), expected.view(torch.uint8))
         dist.destroy_process_group()
 
     def check_tensors_with_a_conjugate_or_a_negative_bit(self) -> None:
@@ -39,9 +41,9 @@ class DtypeChecks:
     def expect_moves(self, inputs: Tensors, make_output: Callable[[], torch.Tensor]) -> None:
         """Move inputs[rank()] by all operations, into tensors like make_output()."""
         group: Any = dist.group.WORLD
-        own_input, last = inputs[rank()], size() - 1
-        to_last = dist.GatherOptions()
-        to_last.rootRank = last
+        own_input, last_rank = inputs[rank()], size() - 1
+        options = dist.GatherOptions()
+        options.rootRank = last_rank
         group.broadcast(
             [sent := own_input if rank() == 0 else make_output()], dist.BroadcastOptions()
         ).wait()
@@ -49,21 +51,21 @@ class DtypeChecks:
         group.allgather([gathered := [make_output() for _ in inputs]], [own_input]).wait()
         assert all(map(torch.equal, gathered, inputs))
         gathered = [make_output() for _ in inputs]
-        group.gather([gathered] if rank() == last else [], [own_input], to_last).wait()
-        assert rank() != last or all(map(torch.equal, gathered, inputs))
-        part, sources = make_output(), [inputs] if rank() == last else []
-        group.scatter([part], sources, to_last).wait()
-        assert torch.equal(part, own_input)
-        group.all_to_all_single(part := make_output(), own_input, [], []).wait()
-        wanted = [tensor.reshape(size(), -1)[rank()] for tensor in inputs]
-        assert torch.equal(part, torch.cat(wanted))
+        group.gather([gathered] if rank() == last_rank else [], [own_input], options).wait()
+        assert rank() != last_rank or all(map(torch.equal, gathered, inputs))
+        output, sources = make_output(), [inputs] if rank() == last_rank else []
+        group.scatter([output], sources, options).wait()
+        assert torch.equal(output, own_input)
+        group.all_to_all_single(output := make_output(), own_input, [], []).wait()
+        expected = [tensor.reshape(size(), -1)[rank()] for tensor in inputs]
+        assert torch.equal(output, torch.cat(expected))
         group.alltoall(parts := list(make_output().split(2)), list(own_input.split(2))).wait()
-        assert all(map(torch.equal, parts, wanted))
-        whole = torch.empty(2 * size() ** 2, dtype=own_input.dtype)
-        group.all_gather_single(whole, own_input).wait()
-        assert torch.equal(whole, torch.cat(inputs))
+        assert all(map(torch.equal, parts, expected))
+        gathered_tensor = torch.empty(2 * size() ** 2, dtype=own_input.dtype)
+        group.all_gather_single(gathered_tensor, own_input).wait()
+        assert torch.equal(gathered_tensor, torch.cat(inputs))
         if size() > 1 and rank() == 0:
             group.send([own_input], 1, 0).wait()
         elif rank() == 1:
-            group.recv([part := make_output()], 0, 0).wait()
-            assert torch.equal(part, inputs[0])
+            group.recv([output := make_output()], 0, 0).wait()
+            assert torch.equal(output, inputs[0])

@@ -60,9 +60,9 @@ class ElasticChecks:
     def check_restore_reaches_the_scheduler_of_the_wrapped_optimizer(self) -> None:
         torch.manual_seed(3)
         model = nn.Linear(3, 2)
-        plain = torch.optim.SGD(model.parameters(), lr=0.8)
-        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
-        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.8)
+        scheduler = torch.optim.lr_scheduler.StepLR(wrapped_optimizer, 1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         state = elastic.TorchState(model, optimizer)
         for _ in range(2):
             model(torch.ones(3)).sum().backward()
@@ -78,8 +78,10 @@ class ElasticChecks:
     def check_a_scheduler_in_the_state_keeps_its_optimizer(self) -> None:
         for distributed in (False, True):
             state = self.state()
-            base = torch.optim.SGD(state.model.parameters(), lr=1.0)
-            optimizer = hvd.DistributedOptimizer(base) if distributed else base
+            wrapped_optimizer = torch.optim.SGD(state.model.parameters(), lr=1.0)
+            optimizer = (
+                hvd.DistributedOptimizer(wrapped_optimizer) if distributed else wrapped_optimizer
+            )
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
             state = elastic.TorchState(state.model, optimizer, scheduler=scheduler, batch=0)
             for _ in range(self.rank):
@@ -150,17 +152,18 @@ class ElasticChecks:
         sampler.record_batch(0, 2)
         state.commit()
         state.sync()
-        done = 2 * self.size
-        assert sampler.processed_num == done and sampler.epoch == 3
-        assert sampler.state_dict() == {"epoch": 3, "processed_num": done}
+        done_count = 2 * self.size
+        assert sampler.processed_num == done_count and sampler.epoch == 3
+        assert sampler.state_dict() == {"epoch": 3, "processed_num": done_count}
         remaining = hvd.allgather_object(list(sampler))
-        assert set().union(*remaining) == set(range(done, 10))
+        assert set().union(*remaining) == set(range(done_count, 10))
         assert {len(part) for part in remaining} == {len(sampler)}
         sampler.set_epoch(4)
         assert sampler.processed_num == 0 and len(sampler) == count
 
     def check_a_batch_that_is_recorded_after_a_restore_counts(self) -> None:
-        """After the restore, the program's loop continues with the batches of the old division."""
+        """After a restore, the program's loop goes on with the batches that it had before, and may
+        record another one."""
         state = self.state()
         state.sampler.record_batch(0, 1)
         state.commit()
@@ -173,18 +176,18 @@ class ElasticChecks:
         assert set().union(*remaining) == set(range(2 * self.size, 10))
 
     def check_a_new_division_keeps_the_order_of_the_epoch(self) -> None:
-        """First the epoch is shuffled. Then the samples that were processed are left out."""
+        """The sampler shuffles the epoch first, and then leaves out the processed samples."""
         sampler = elastic.ElasticSampler(range(23), seed=7)
         sampler.set_epoch(2)
 
         def in_order() -> list[int]:
-            parts = hvd.allgather_object(list(sampler))
-            return [part[index] for index in range(len(sampler)) for part in parts]
+            rank_samples = hvd.allgather_object(list(sampler))
+            return [part[index] for index in range(len(sampler)) for part in rank_samples]
 
-        whole = in_order()[:23]
+        whole_epoch = in_order()[:23]
         sampler.record_batch(0, 3)
         sampler.load_state_dict(sampler.state_dict())
-        assert in_order()[: 23 - 3 * self.size] == whole[3 * self.size :]
+        assert in_order()[: 23 - 3 * self.size] == whole_epoch[3 * self.size :]
         sampler.record_batch(1, 23)
         sampler.reset()
         assert [*sampler] == [] and len(sampler) == 0
@@ -214,12 +217,12 @@ class ElasticChecks:
             def sync(self) -> None:
                 self.value.count = hvd.broadcast_object(self.value.count)
 
-        before = elastic.get_handler_registry()
-        elastic.set_handler_registry([*before, (Counter, CounterHandler)])
+        registry_before = elastic.get_handler_registry()
+        elastic.set_handler_registry([*registry_before, (Counter, CounterHandler)])
         counter = Counter()
         counter.count = self.rank + 1
         state = elastic.TorchState(counter=counter)
-        elastic.set_handler_registry(before)
+        elastic.set_handler_registry(registry_before)
         state.sync()
         assert counter.count == 1
         state.commit()
@@ -295,24 +298,24 @@ class ElasticChecks:
             state.commit()
             optimizer.zero_grad()
         weight.sum().backward()
-        state.restore()  # the first pass counts no more
+        state.restore()  # the first pass is not counted any more
         state.commit()
 
     def check_a_failed_step_is_repeated(self) -> None:
         """The failure comes between backward() and step(). A new worker would have rank 0's state
         after ready()."""
         state = self.state()
-        step, begun = elastic.Step(state), []
+        step, begun_steps = elastic.Step(state), []
         while step.ready() and state.epoch < 4:
             with step:
-                begun.append(state.epoch)
+                begun_steps.append(state.epoch)
                 state.optimizer.zero_grad()
                 state.model(torch.full((2, 3), float(hvd.rank()))).square().sum().backward()
-                if begun == [0, 1, 2]:
+                if begun_steps == [0, 1, 2]:
                     raise hvd.GroupLostError("as if a call had failed")
                 state.optimizer.step()
                 state.epoch += 1
-        assert begun == [0, 1, 2, 2, 3]
+        assert begun_steps == [0, 1, 2, 2, 3]
         hvd.check_parameters(state.model.named_parameters())
 
     def train_with_failure(self, op: hvd.ReduceOp, fails_in: str) -> torch.Tensor:
@@ -325,8 +328,8 @@ class ElasticChecks:
         state = elastic.TorchState(optimizer=optimizer, scaler=scaler, weight=weight, step=0)
         failures = iter([True])
 
-        def fail(place: str) -> None:
-            if place == fails_in and state.step == 2 and next(failures, False):
+        def fail(fault_point: str) -> None:
+            if fault_point == fails_in and state.step == 2 and next(failures, False):
                 raise hvd.GroupLostError("as if a call had failed")
 
         optimizer.register_step_pre_hook(lambda *_: fail("step"))
@@ -353,6 +356,6 @@ class ElasticChecks:
 
     def check_nothing_of_a_failed_step_is_left(self) -> None:
         for op in (hvd.Average, hvd.Adasum):
-            for place in ("backward", "unscale", "step"):
-                weight = self.train_with_failure(op, place)
-                assert torch.equal(weight, torch.full((1,), -4.0)), (op, place, weight)
+            for fault_point in ("backward", "unscale", "step"):
+                weight = self.train_with_failure(op, fault_point)
+                assert torch.equal(weight, torch.full((1,), -4.0)), (op, fault_point, weight)

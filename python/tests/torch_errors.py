@@ -14,8 +14,8 @@ import farandole.torch as hvd
 def cases() -> Iterator[tuple[Callable[[], object], str]]:
     torch.manual_seed(3)
     layer = torch.nn.Linear(2, 1)
-    plain = torch.optim.SGD(layer.parameters(), lr=0.1)
-    optimizer: Any = hvd.DistributedOptimizer(plain, layer.named_parameters())
+    wrapped_optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer: Any = hvd.DistributedOptimizer(wrapped_optimizer, layer.named_parameters())
     layer(torch.ones(2)).backward()
     optimizer.step()
     optimizer.zero_grad()

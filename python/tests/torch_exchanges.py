@@ -65,12 +65,12 @@ def sparse_sums() -> Iterator[torch.Tensor]:
             dist.all_reduce(tensor)
             assert tensor.layout is torch.sparse_coo
             yield tensor.to_dense()
-    empty = sparse_tensor((4, 5)) if rank() == 0 else torch.zeros(4, 5).to_sparse()
-    dist.all_reduce(empty)
-    yield empty.to_dense()
+    own_tensor = sparse_tensor((4, 5)) if rank() == 0 else torch.zeros(4, 5).to_sparse()
+    dist.all_reduce(own_tensor)
+    yield own_tensor.to_dense()
 
 
-class Bags(nn.Module):
+class EmbeddingBagModel(nn.Module):
     """A model with a sparse gradient between dense ones."""
 
     def __init__(self) -> None:
@@ -100,15 +100,15 @@ def parameters_after_training(parallel: nn.Module, model: nn.Module, ranks: list
 
 
 def sparse_training() -> Iterator[torch.Tensor]:
-    model = Bags()
+    model = EmbeddingBagModel()
     reference = copy.deepcopy(model)
-    wanted = parameters_after_training(reference, reference, list(range(size())))
-    found = parameters_after_training(DistributedDataParallel(model), model, [rank()])
+    expected = parameters_after_training(reference, reference, list(range(size())))
+    actual = parameters_after_training(DistributedDataParallel(model), model, [rank()])
     assert isinstance(model.bag.weight.grad, torch.Tensor)
     assert model.bag.weight.grad.layout is torch.sparse_coo
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other)
-    yield from found
+    yield from actual
 
 
 def expect_error_everywhere(text: str, call: Callable[[], object]) -> None:
@@ -139,15 +139,15 @@ class ExchangeChecks:
     def check_rows_are_not_cut(self) -> None:
         init_process_group("farandole")
         rows = size() + 1
-        whole = torch.arange(float(rows * 2 * size())).reshape(rows, -1)
+        all_rows = torch.arange(float(rows * 2 * size())).reshape(rows, -1)
         halves = [rows] + [0] * (size() - 1)
         if size() > 1:
             for splits in ((None, None), (halves, None), (None, halves)):
-                output = torch.zeros_like(whole)
+                output = torch.zeros_like(all_rows)
                 expect_error_everywhere(
                     "cannot be divided evenly",
                     lambda output=output, splits=splits: dist.all_to_all_single(
-                        output, whole, *splits
+                        output, all_rows, *splits
                     ),
                 )
                 assert not output.any()
@@ -157,30 +157,34 @@ class ExchangeChecks:
         """One rank gives another dtype of the same size. The call fails on all ranks."""
         init_process_group("farandole")
         group: Any = dist.group.WORLD
-        whole = torch.zeros(2 * size(), dtype=torch.int32 if rank() == 0 else torch.float32)
-        outputs = list(whole.clone().split(2))
-        part, one_each = torch.ones(2), list(torch.ones(2 * size()).split(2))
+        other_dtype_output = torch.zeros(
+            2 * size(), dtype=torch.int32 if rank() == 0 else torch.float32
+        )
+        outputs = list(other_dtype_output.clone().split(2))
+        output, inputs = torch.ones(2), list(torch.ones(2 * size()).split(2))
         calls: list[Callable[[], object]] = [
-            lambda: dist.all_gather_into_tensor(whole, part),
-            lambda: group.all_gather_single_coalesced([whole], [part]).wait(),
-            lambda: group.allgather([outputs], [part]).wait(),
-            lambda: group.allgather_coalesced([[o] for o in outputs], [part]).wait(),
-            lambda: group.alltoall(outputs, one_each).wait(),
-            lambda: group.alltoall_base(whole, torch.ones(2 * size()), [], []).wait(),
+            lambda: dist.all_gather_into_tensor(other_dtype_output, output),
+            lambda: group.all_gather_single_coalesced([other_dtype_output], [output]).wait(),
+            lambda: group.allgather([outputs], [output]).wait(),
+            lambda: group.allgather_coalesced([[o] for o in outputs], [output]).wait(),
+            lambda: group.alltoall(outputs, inputs).wait(),
+            lambda: group.alltoall_base(other_dtype_output, torch.ones(2 * size()), [], []).wait(),
             lambda: group.reduce_scatter(
-                [outputs[0]], [one_each], dist.distributed_c10d.ReduceScatterOptions()
+                [outputs[0]], [inputs], dist.distributed_c10d.ReduceScatterOptions()
             ).wait(),
             lambda: group.gather(
-                [outputs] if rank() == 0 else [], [part], dist.GatherOptions()
+                [outputs] if rank() == 0 else [], [output], dist.GatherOptions()
             ).wait(),
             lambda: group.scatter(
-                [part], [outputs] if rank() == 0 else [], dist.ScatterOptions()
+                [output], [outputs] if rank() == 0 else [], dist.ScatterOptions()
             ).wait(),
         ]
         for call in calls:
             expect_error_everywhere("dtype", call)
-        expect_error_everywhere("dtype", lambda: dist.reduce_scatter_tensor(part, whole))
-        assert not whole.any()
+        expect_error_everywhere(
+            "dtype", lambda: dist.reduce_scatter_tensor(output, other_dtype_output)
+        )
+        assert not other_dtype_output.any()
         assert not torch.cat(outputs).any()
         dist.destroy_process_group()
 
@@ -188,22 +192,22 @@ class ExchangeChecks:
         """One rank gives too few or too many tensors. No rank gets anything."""
         init_process_group("farandole")
         part = torch.ones(2)
-        for wrong in (size() - 1, size() + 1):
-            count = wrong if rank() == 0 else size()
+        for value in (size() - 1, size() + 1):
+            count = value if rank() == 0 else size()
             outputs, inputs = empty_tensors(count), [part] * size()
             uneven, by_rank = [part] * count, [[output] for output in outputs]
-            mine = (outputs, uneven) if rank() == 0 else (None, None)
+            own_tensors = (outputs, uneven) if rank() == 0 else (None, None)
             calls: list[Callable[[], object]] = [
                 lambda outputs=outputs: dist.all_gather(outputs, part),
-                lambda mine=mine: dist.gather(part, mine[0], dst=0),
+                lambda own_tensors=own_tensors: dist.gather(part, own_tensors[0], dst=0),
                 lambda outputs=outputs, inputs=inputs: dist.all_to_all(outputs, inputs),
                 lambda uneven=uneven: dist.all_to_all(empty_tensors(size()), uneven),
                 lambda uneven=uneven: dist.reduce_scatter(torch.zeros(2), uneven),
-                lambda mine=mine: dist.scatter(torch.zeros(2), mine[1], src=0),
+                lambda own_tensors=own_tensors: dist.scatter(torch.zeros(2), own_tensors[1], src=0),
                 lambda by_rank=by_rank: dist.all_gather_coalesced(by_rank, [part]),
             ]
             for call in calls:
-                expect_error_everywhere(f"got {wrong} .* a group of {size()} ranks", call)
+                expect_error_everywhere(f"got {value} .* a group of {size()} ranks", call)
             assert not any(output.any() for output in outputs)
         lists = [empty_tensors(1 if rank() == 0 else 2) for _ in range(size())]
         text = "lists of different lengths"
@@ -211,14 +215,14 @@ class ExchangeChecks:
         world: Any = dist.group.WORLD
         whole = [torch.zeros(2 * size())] * 2
         short = whole[:1] if rank() == 0 else whole
-        parts = empty_tensors(1 if rank() == 0 else 2)
+        unequal_outputs = empty_tensors(1 if rank() == 0 else 2)
         gathering, options = (
             dist.distributed_c10d.AllgatherOptions(),
             dist.distributed_c10d.ReduceScatterOptions(),
         )
         for gather_or_reduce in (
             lambda: world.all_gather_single_coalesced(short, [part, part], gathering).wait(),
-            lambda: world.reduce_scatter_single_coalesced(parts, whole, options).wait(),
+            lambda: world.reduce_scatter_single_coalesced(unequal_outputs, whole, options).wait(),
         ):
             expect_error_everywhere(f"{text}|rejected|rank 0", gather_or_reduce)
         dist.destroy_process_group()
@@ -233,17 +237,17 @@ class ExchangeChecks:
         assert torch.equal(total.to_dense(), dense)
         torch.testing.assert_close(mean.to_dense(), dense / size())
         dist.reduce(rooted := sparse_tensor((6, 4, 3)), 0)
-        kept = dense if rank() == 0 else sparse_tensor((6, 4, 3)).to_dense()
-        assert torch.equal(rooted.to_dense(), kept)
-        alone = dist.new_group([rank()], use_local_synchronization=True)
-        dist.all_reduce(mine := sparse_tensor((4, 5)), group=alone)
+        own_mean = dense if rank() == 0 else sparse_tensor((6, 4, 3)).to_dense()
+        assert torch.equal(rooted.to_dense(), own_mean)
+        group_of_one = dist.new_group([rank()], use_local_synchronization=True)
+        dist.all_reduce(mine := sparse_tensor((4, 5)), group=group_of_one)
         assert torch.equal(mine.to_dense(), sparse_tensor((4, 5)).to_dense())
         dist.destroy_process_group()
 
     def check_sparse_tensors_that_do_not_fit(self) -> None:
         init_process_group("farandole")
         tensor = sparse_tensor((4, 5))
-        before = tensor.to_dense()
+        dense_before = tensor.to_dense()
         for op in (dist.ReduceOp.MAX, dist._make_nccl_premul_sum(0.5)):
             expect_error_everywhere(
                 "needs the op SUM or AVG", lambda op=op: dist.all_reduce(tensor, op)
@@ -255,12 +259,16 @@ class ExchangeChecks:
         ):
             expect_error_everywhere("sparse=False", call)
         if size() > 1:
-            for other in (sparse_tensor((4, 6)), before.double().to_sparse(), before.to_sparse(1)):
+            for other in (
+                sparse_tensor((4, 6)),
+                dense_before.double().to_sparse(),
+                dense_before.to_sparse(1),
+            ):
                 mine = other if rank() == 0 else tensor
                 expect_error_everywhere("differ", lambda mine=mine: dist.all_reduce(mine))
             with pytest.raises(hvd.CallError):
-                dist.all_reduce(before.clone() if rank() == 0 else tensor)
-        assert torch.equal(tensor.to_dense(), before)
+                dist.all_reduce(dense_before.clone() if rank() == 0 else tensor)
+        assert torch.equal(tensor.to_dense(), dense_before)
         dist.destroy_process_group()
 
 
@@ -289,17 +297,17 @@ class SharedGroupChecks:
         if hvd.is_initialized():
             hvd.shutdown()
         members = list(range(size_of_job() - 1))
-        given = hvd.ProcessSet(members)
-        hvd.init(process_sets=[given])
+        process_set = hvd.ProcessSet(members)
+        hvd.init(process_sets=[process_set])
         init_process_group("farandole")
         group = dist.new_group(members)
-        self.expect_group_works(given, group)
-        assert hvd.remove_process_set(given)
-        assert not hvd.remove_process_set(given)
+        self.expect_group_works(process_set, group)
+        assert hvd.remove_process_set(process_set)
+        assert not hvd.remove_process_set(process_set)
         self.expect_torch_works(group)
         self.expect_torch_works(dist.new_group(members))
-        assert hvd.add_process_set(given) is given
-        self.expect_group_works(given, group)
+        assert hvd.add_process_set(process_set) is process_set
+        self.expect_group_works(process_set, group)
         dist.destroy_process_group()
         hvd.shutdown()
 
@@ -307,8 +315,8 @@ class SharedGroupChecks:
         if process_set.included():
             values = torch.arange(5.0) + rank()
             total = hvd.allreduce(values, op=hvd.Sum, process_set=process_set)
-            wanted = sum(torch.arange(5.0) + member for member in process_set.ranks)
-            assert torch.equal(total, wanted)
+            expected = sum(torch.arange(5.0) + member for member in process_set.ranks)
+            assert torch.equal(total, expected)
         self.expect_torch_works(group)
 
     def expect_torch_works(self, group: Any) -> None:

@@ -1,5 +1,5 @@
-"""Checks that training goes on, or that all ranks get an error, after a step() that has failed or
-was not made, and if optimizers step or load a state in unusual places."""
+"""Checks of steps that fail or are left out, and of optimizers that step or load a state in unusual
+places. Either training goes on, or all ranks get an error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import farandole.torch as hvd
 
 
 def sgd(model: nn.Module, **options: Any) -> Any:
-    plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
-    return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+    wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    return hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters(), **options)
 
 
 def fail_once(optimizer: torch.optim.Optimizer) -> None:
@@ -41,18 +41,18 @@ def ignore_key_error(call: Callable[[], object]) -> None:
 
 
 class FailedStepChecks(OptimizerFixture):
-    def step_in_some_way(self, model: nn.Module, optimizer: Any, step: int, way: str) -> None:
+    def step_in_some_way(self, model: nn.Module, optimizer: Any, step: int, method: str) -> None:
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
             loss = square_loss(model, self.rank, step)
             loss.backward()
             return loss
 
-        if way == "closure":
+        if method == "closure":
             optimizer.step(closure)
             return
         closure()
-        if way == "step":
+        if method == "step":
             optimizer.step()
             return
         optimizer.synchronize()
@@ -63,21 +63,21 @@ class FailedStepChecks(OptimizerFixture):
         """All ranks get an error in their next pass, because one of them has missed an update."""
         if self.size == 1:
             return
-        for way in ("step", "closure", "skip_synchronize"):
+        for method in ("step", "closure", "skip_synchronize"):
             model = network()
             optimizer = sgd(model)
 
             def program(
-                model: nn.Module = model, optimizer: Any = optimizer, way: str = way
+                model: nn.Module = model, optimizer: Any = optimizer, method: str = method
             ) -> None:
                 for step in range(3):
                     if step == 1 and self.rank == self.size - 1:
                         fail_once(optimizer)
                         ignore_key_error(
-                            lambda: self.step_in_some_way(model, optimizer, step, way)  # noqa: B023
+                            lambda: self.step_in_some_way(model, optimizer, step, method)  # noqa: B023
                         )
                     else:
-                        self.step_in_some_way(model, optimizer, step, way)
+                        self.step_in_some_way(model, optimizer, step, method)
 
             self.expect_error("must make or skip the same steps", program)
             optimizer.zero_grad()
@@ -90,9 +90,9 @@ class FailedStepChecks(OptimizerFixture):
         """The step fails on one rank or on all ranks, and is repeated at once."""
         for rank in (0, None):
             model, reference = network(), network()
-            inner = torch.optim.SGD(model.parameters(), lr=0.1)
-            optimizer: Any = hvd.DistributedOptimizer(inner, op=hvd.Sum)
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
+            wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer: Any = hvd.DistributedOptimizer(wrapped_optimizer, op=hvd.Sum)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
             for step in range(3):
                 optimizer.zero_grad()
                 square_loss(model, self.rank, step).backward()
@@ -100,30 +100,33 @@ class FailedStepChecks(OptimizerFixture):
                     fail_once(optimizer)
                     ignore_key_error(optimizer.step)
                 optimizer.step()
-            self.train_reference(reference, plain, range(3))
+            self.train_reference(reference, reference_optimizer, range(3))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
     def check_a_step_that_fails_on_all_ranks(self) -> None:
         """Training goes on as if the step had been left out, or the step is repeated."""
-        for way in ("step", "closure", "skip_synchronize"):
+        for method in ("step", "closure", "skip_synchronize"):
             model, reference = network(), network()
-            optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+            optimizer, reference_optimizer = (
+                sgd(model),
+                torch.optim.SGD(reference.parameters(), 0.1, 0.5),
+            )
             for step in range(4):
                 if step == 1:
                     fail_once(optimizer)
                     ignore_key_error(
-                        lambda: self.step_in_some_way(model, optimizer, 9, way)  # noqa: B023
+                        lambda: self.step_in_some_way(model, optimizer, 9, method)  # noqa: B023
                     )
-                if step == 2 and way == "step":
+                if step == 2 and method == "step":
                     fail_once(optimizer)
                     ignore_key_error(
-                        lambda: self.step_in_some_way(model, optimizer, 2, way)  # noqa: B023
+                        lambda: self.step_in_some_way(model, optimizer, 2, method)  # noqa: B023
                     )
                     optimizer.step()
                 else:
-                    self.step_in_some_way(model, optimizer, step, way)
-            self.train_reference(reference, plain, range(4))
+                    self.step_in_some_way(model, optimizer, step, method)
+            self.train_reference(reference, reference_optimizer, range(4))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -131,7 +134,10 @@ class FailedStepChecks(OptimizerFixture):
         """The failed step would have used the gradients of this rank alone. The repeated step
         combines them."""
         model, reference = network(), network()
-        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+        optimizer, reference_optimizer = (
+            sgd(model),
+            torch.optim.SGD(reference.parameters(), 0.1, 0.5),
+        )
         for step in range(3):
             optimizer.zero_grad()
             with optimizer.no_sync():
@@ -140,7 +146,7 @@ class FailedStepChecks(OptimizerFixture):
             with optimizer.skip_synchronize():
                 ignore_key_error(optimizer.step)
             optimizer.step()
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -148,7 +154,7 @@ class FailedStepChecks(OptimizerFixture):
         model = network()
         optimizer = sgd(model, op=hvd.Adasum)
         self.train(model, optimizer, [0])
-        before = copy.deepcopy(model)
+        model_before = copy.deepcopy(model)
 
         def fail(*_: object) -> None:
             handle.remove()
@@ -158,16 +164,16 @@ class FailedStepChecks(OptimizerFixture):
         square_loss(model, self.rank, 1).backward()
         if self.size > 1:
             ignore_key_error(optimizer.step)
-            self.expect_equal(model, before, tolerance=0)
+            self.expect_equal(model, model_before, tolerance=0)
 
     def check_optimizers_that_step_within_backward(self) -> None:
         """A hook steps as soon as a gradient is complete, so that its memory becomes free."""
         model, reference = network(), network()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         optimizers = {}
         for name, parameter in model.named_parameters():
-            inner = torch.optim.SGD([parameter], lr=0.1)
-            optimizers[parameter] = hvd.DistributedOptimizer(inner, [(name, parameter)])
+            wrapped_optimizer = torch.optim.SGD([parameter], lr=0.1)
+            optimizers[parameter] = hvd.DistributedOptimizer(wrapped_optimizer, [(name, parameter)])
 
         def step_now(parameter: torch.Tensor) -> None:
             optimizers[parameter].step()
@@ -177,28 +183,31 @@ class FailedStepChecks(OptimizerFixture):
             parameter.register_post_accumulate_grad_hook(step_now)
         for step in range(4):
             square_loss(model, self.rank, step).backward()
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_an_optimizer_that_steps_in_the_last_hook(self) -> None:
         model, reference = network(), network()
-        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+        optimizer, reference_optimizer = (
+            sgd(model),
+            torch.optim.SGD(reference.parameters(), 0.1, 0.5),
+        )
 
-        last = [*model[0].parameters()]
-        seen: list[torch.Tensor] = []
+        last_parameters = [*model[0].parameters()]
+        counted: list[torch.Tensor] = []
 
         def count(parameter: torch.Tensor) -> None:
-            seen.append(parameter)
-            if len(seen) % len(last) == 0:
+            counted.append(parameter)
+            if len(counted) % len(last_parameters) == 0:
                 optimizer.step()
                 optimizer.zero_grad()
 
-        for parameter in last:
+        for parameter in last_parameters:
             parameter.register_post_accumulate_grad_hook(count)
         for step in range(4):
             square_loss(model, self.rank, step).backward()
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -208,14 +217,16 @@ class FailedStepChecks(OptimizerFixture):
         optimizers = [sgd(first), sgd(second)]
         references = network(), network()
         for reference in references:
-            plain = torch.optim.SGD(reference.parameters(), 0.1, 0.5)
-            self.train_reference(reference, plain, range(2))
+            reference_optimizer = torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+            self.train_reference(reference, reference_optimizer, range(2))
         for step in range(2):
             is_half_done, may_go_on = threading.Event(), threading.Event()
 
-            def pause(*_: object, here: Any = is_half_done, on: Any = may_go_on) -> None:
-                here.set()
-                on.wait(60)
+            def pause(
+                *_: object, own_event: Any = is_half_done, other_event: Any = may_go_on
+            ) -> None:
+                own_event.set()
+                other_event.wait(60)
 
             hook = second[1].register_full_backward_hook(pause)
             thread = threading.Thread(target=square_loss(second, self.rank, step).backward)
@@ -248,28 +259,31 @@ class FailedStepChecks(OptimizerFixture):
         def set_passes(optimizer: Any) -> None:
             optimizer.set_backward_passes_per_step(1)
 
-        for change, groups, synchronizes in itertools.product(
+        for change_gradients, groups, synchronizes in itertools.product(
             (load, broadcast, set_passes), (None, 100), (False, True)
         ):
             model, reference = network(), network()
             optimizer = sgd(model, op=hvd.Sum, groups=groups)
-            plain = torch.optim.SGD(reference.parameters(), 0.1 * self.size, 0.5)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), 0.1 * self.size, 0.5)
             for step in range(3):
                 optimizer.zero_grad()
                 square_loss(model, self.rank, step).backward()
                 if synchronizes:
                     optimizer.synchronize()
-                change(optimizer)
+                change_gradients(optimizer)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # a second synchronize() has no effect
                     optimizer.step()
-            self.train_reference(reference, plain, range(3))
+            self.train_reference(reference, reference_optimizer, range(3))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
     def check_the_number_of_passes_changes_before_the_step(self) -> None:
         model, reference = network(), network()
-        optimizer, plain = sgd(model), torch.optim.SGD(reference.parameters(), 0.1, 0.5)
+        optimizer, reference_optimizer = (
+            sgd(model),
+            torch.optim.SGD(reference.parameters(), 0.1, 0.5),
+        )
         for step in range(4):
             for _ in range(1 + step % 2):
                 square_loss(model, self.rank, step).backward()
@@ -277,7 +291,10 @@ class FailedStepChecks(OptimizerFixture):
             optimizer.step()
             optimizer.zero_grad()
         self.train_reference(
-            reference, plain, range(4), lambda m, rank, n: (1 + n % 2) * square_loss(m, rank, n)
+            reference,
+            reference_optimizer,
+            range(4),
+            lambda m, rank, n: (1 + n % 2) * square_loss(m, rank, n),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

@@ -14,7 +14,7 @@ class FarDeviceChecks(DeviceChecks):
     device, kind = "far", "privateuseone"
 
     def to_device(self, tensor: torch.Tensor) -> Any:
-        return far_device.far(tensor)
+        return far_device.make_far_tensor(tensor)
 
     def to_host(self, tensor: Any) -> torch.Tensor:
-        return tensor.near
+        return tensor.host_tensor

@@ -39,17 +39,17 @@ class TorchConformance(Conformance):
     def check_torch_any_strides(self) -> None:
         columns = [torch.tensor(input_of(r, (4, 6), "float32")).float() for r in range(self.size)]
         total = sum(columns)
-        own = columns[self.rank]
-        assert torch.equal(hvd.allreduce(own.t(), op=hvd.Sum), total.t())
-        assert torch.equal(hvd.allreduce(own[:, ::2], op=hvd.Sum), total[:, ::2])
-        assert torch.equal(hvd.allgather(own.t()), torch.cat([c.t() for c in columns]))
-        whole = own.clone()
-        part = whole[:, 1:3]
-        assert hvd.allreduce_(part, op=hvd.Sum) is part
-        assert torch.equal(whole[:, 1:3], total[:, 1:3])
-        assert torch.equal(whole[:, 3:], own[:, 3:])
-        handle = hvd.broadcast_async_(whole.t(), 0)
-        assert torch.equal(hvd.synchronize(handle), whole.t())
+        own_rows = columns[self.rank]
+        assert torch.equal(hvd.allreduce(own_rows.t(), op=hvd.Sum), total.t())
+        assert torch.equal(hvd.allreduce(own_rows[:, ::2], op=hvd.Sum), total[:, ::2])
+        assert torch.equal(hvd.allgather(own_rows.t()), torch.cat([c.t() for c in columns]))
+        whole_tensor = own_rows.clone()
+        view = whole_tensor[:, 1:3]
+        assert hvd.allreduce_(view, op=hvd.Sum) is view
+        assert torch.equal(whole_tensor[:, 1:3], total[:, 1:3])
+        assert torch.equal(whole_tensor[:, 3:], own_rows[:, 3:])
+        handle = hvd.broadcast_async_(whole_tensor.t(), 0)
+        assert torch.equal(hvd.synchronize(handle), whole_tensor.t())
         self.expect_error("expanded", hvd.allreduce_, torch.ones(1).expand(3))
 
     def check_torch_autograd_notices_changes(self) -> None:
@@ -80,7 +80,7 @@ class TorchConformance(Conformance):
     def expect_gradients(
         self,
         call: Callable[[list[torch.Tensor]], list[torch.Tensor]],
-        wanted: torch.Tensor,
+        expected: torch.Tensor,
         rows: int = 3,
         count: int = 1,
     ) -> None:
@@ -89,16 +89,16 @@ class TorchConformance(Conformance):
         assert len(outputs) == count
         sum((output * (self.rank + 1)).sum() for output in outputs).backward()
         for tensor in inputs:
-            assert torch.equal(tensor.grad, wanted.expand(rows, 2)), (tensor.grad, wanted)
+            assert torch.equal(tensor.grad, expected.expand(rows, 2)), (tensor.grad, expected)
 
     def expect_gradients_alone_and_grouped(
-        self, operation: str, wanted: torch.Tensor, rows: int = 3, **options: Any
+        self, operation: str, expected: torch.Tensor, rows: int = 3, **options: Any
     ) -> None:
-        alone = getattr(hvd, operation)
+        single_call = getattr(hvd, operation)
         grouped = getattr(hvd, f"grouped_{operation}")
-        self.expect_gradients(lambda tensors: [alone(*tensors, **options)], wanted, rows)
+        self.expect_gradients(lambda tensors: [single_call(*tensors, **options)], expected, rows)
         self.expect_gradients(
-            lambda tensors: grouped(tensors, name="g", **options), wanted, rows, count=3
+            lambda tensors: grouped(tensors, name="g", **options), expected, rows, count=3
         )
 
     def check_torch_gradients(self) -> None:
@@ -128,10 +128,10 @@ class TorchConformance(Conformance):
         assert rows.tolist() == [self.rank + 1] * self.size
         (received * (self.rank + 1)).sum().backward()
         rank_gradients = torch.arange(1.0, self.size + 1)
-        wanted = torch.cat(
+        expected = torch.cat(
             (torch.repeat_interleave(rank_gradients, torch.tensor(splits)), torch.zeros(2))
         )
-        assert torch.equal(tensor.grad, wanted)
+        assert torch.equal(tensor.grad, expected)
 
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
         """Integers have no gradient. Unused tensors have a gradient of zeros. Second derivatives
@@ -150,13 +150,13 @@ class TorchConformance(Conformance):
 
     def check_torch_gradients_of_other_ops(self) -> None:
         """As in Horovod, the op also reduces the gradients. The result is not the derivative."""
-        for op, wanted in (
+        for op, expected in (
             ("Min", 1.0),
             ("Max", self.size),
             ("Product", math.factorial(self.size)),
         ):
             self.expect_gradients_alone_and_grouped(
-                "allreduce", torch.tensor(float(wanted)), op=getattr(hvd, op)
+                "allreduce", torch.tensor(float(expected)), op=getattr(hvd, op)
             )
 
     def check_torch_gradients_in_groups(self) -> None:
@@ -167,8 +167,8 @@ class TorchConformance(Conformance):
                 result = getattr(hvd, operation)(tensor, process_set=group)
                 (result * (self.rank + 1)).sum().backward()
                 row_gradients = torch.tensor([[rank + 1.0] for rank in group.ranks])
-                wanted = row_gradients if factor is None else torch.tensor(mean)
-                assert torch.equal(tensor.grad, wanted.expand(group.size(), 2)), operation
+                expected = row_gradients if factor is None else torch.tensor(mean)
+                assert torch.equal(tensor.grad, expected.expand(group.size(), 2)), operation
             tensor = torch.ones(group.size(), requires_grad=True)
             (hvd.alltoall(tensor, process_set=group) * (self.rank + 1)).sum().backward()
             assert torch.equal(tensor.grad, torch.tensor([rank + 1.0 for rank in group.ranks]))
@@ -192,9 +192,9 @@ class TorchConformance(Conformance):
         """
         negated = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
         assert negated.is_neg()
-        wanted = torch.tensor([-2.0, -4.0])
-        assert torch.equal(hvd.allreduce(negated), wanted)
-        assert torch.equal(hvd.broadcast_(negated, 0), wanted)
+        expected = torch.tensor([-2.0, -4.0])
+        assert torch.equal(hvd.allreduce(negated), expected)
+        assert torch.equal(hvd.broadcast_(negated, 0), expected)
         empty = torch.empty(2, 0).as_strided((2, 0), (0, 0))
         assert hvd.allreduce_(empty) is empty
 
@@ -219,10 +219,10 @@ class TorchConformance(Conformance):
             hvd.allreduce(torch.ones(2), name="early")
             hvd.allreduce(torch.ones(2), name="late")
             return
-        main_waits = threading.Event()
+        main_thread_waits = threading.Event()
 
         def work() -> None:
-            main_waits.wait()
+            main_thread_waits.wait()
             hvd.allreduce(torch.ones(2), name="early")
 
         thread = threading.Thread(target=work)
@@ -230,7 +230,7 @@ class TorchConformance(Conformance):
         handle = hvd.allreduce_async(torch.ones(2), name="late")
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)  # the other thread runs only if the wait releases the GIL
-        main_waits.set()
+        main_thread_waits.set()
         hvd.synchronize(handle)
         sys.setswitchinterval(interval)
         thread.join()

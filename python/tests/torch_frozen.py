@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch_optimizer import OptimizerFixture, network, square_loss
-from torch_training import Doubling, EmbeddingModel
+from torch_training import DoublingCompressor, EmbeddingModel
 
 import farandole.torch as hvd
 
@@ -22,11 +22,11 @@ OPTIONS: Sequence[dict[str, Any]] = (
     {"op": hvd.Sum},
     {"op": hvd.Sum, "groups": 3},
     {"groups": 100},
-    {"compression": Doubling},
+    {"compression": DoublingCompressor},
 )
 
 
-def drop_trained(model: nn.Module) -> None:
+def drop_trained_gradients(model: nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = None
@@ -51,7 +51,7 @@ class FrozenChecks(OptimizerFixture):
         optimizer: Any = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1 * factor)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1 * factor)
 
         def own_pass(step: int) -> None:
             square_loss(model, self.rank, step).backward()
@@ -62,13 +62,13 @@ class FrozenChecks(OptimizerFixture):
 
         for module, stepper, one_pass in (
             (model, optimizer, own_pass),
-            (reference, plain, pass_of_all),
+            (reference, reference_optimizer, pass_of_all),
         ):
             prepare(stepper, one_pass)
             for number in layers:
                 module[number].requires_grad_(False)
             for step in range(10, 14):
-                drop_trained(module)
+                drop_trained_gradients(module)
                 one_pass(step)
                 stepper.step()
         self.expect_same_everywhere(model)
@@ -122,7 +122,7 @@ class FrozenChecks(OptimizerFixture):
                     model.loss(self.rank, 1, used=True).backward()
             table = model.always.weight.requires_grad_(False)
             for step in range(2, 5):
-                drop_trained(model)
+                drop_trained_gradients(model)
                 model.loss(self.rank, step, used=True).backward()
                 optimizer.step()
                 assert table.grad is not None and table.grad.is_sparse
@@ -138,7 +138,7 @@ class FrozenChecks(OptimizerFixture):
             model[0].bias.grad = None
         else:
             model[2].bias.grad = None
-        drop_trained(model)
+        drop_trained_gradients(model)
         backward = square_loss(model, self.rank, 2).backward
         text = self.expect_error("drop the same gradients", backward)
         assert set(hvd.allgather_object(text)) == {text}
@@ -153,8 +153,10 @@ class FrozenChecks(OptimizerFixture):
         model, optimizer = self.trained_network()
         parameters = list(model.parameters())
         choices = [c for count in range(3) for c in itertools.combinations(parameters, count)]
-        for own, other in itertools.islice(itertools.combinations(choices, 2), 0, None, 3):
-            for parameter in other if self.rank else own:
+        for own_choice, other_choice in itertools.islice(
+            itertools.combinations(choices, 2), 0, None, 3
+        ):
+            for parameter in other_choice if self.rank else own_choice:
                 parameter.requires_grad_(False)
             optimizer.zero_grad()
             self.expect_error(

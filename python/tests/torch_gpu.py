@@ -51,30 +51,30 @@ class GpuDevice(DeviceChecks):
         """All ranks add up the rows of an index in the same order, so they get the same bits."""
         torch.manual_seed(self.rank)
         for _ in range(5):
-            places = torch.randint(0, 20, (1, 5000))
-            rows = torch.sparse_coo_tensor(places, torch.randn(5000, 8), (20, 8)).to(GPU)
-            wanted = hvd.allreduce(rows.to_dense().double(), op=hvd.Sum)
-            found = hvd.sparse_allreduce_async(rows, "rows", hvd.Sum)().to_dense()
-            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
-            assert found.device == GPU
-            assert all(torch.equal(other, found) for other in hvd.allgather(found[None]))
+            indices = torch.randint(0, 20, (1, 5000))
+            rows = torch.sparse_coo_tensor(indices, torch.randn(5000, 8), (20, 8)).to(GPU)
+            expected = hvd.allreduce(rows.to_dense().double(), op=hvd.Sum)
+            actual = hvd.sparse_allreduce_async(rows, "rows", hvd.Sum)().to_dense()
+            torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
+            assert actual.device == GPU
+            assert all(torch.equal(other, actual) for other in hvd.allgather(actual[None]))
 
     def check_streams(self) -> None:
         """A call waits for what the current stream computes, and the stream waits for the call."""
         total = sum(range(self.size))
-        for turn in range(10):
+        for round_number in range(10):
             stream = torch.cuda.Stream()
-            busy = torch.randn(3000, 3000, device=GPU)
+            matrix = torch.randn(3000, 3000, device=GPU)
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(10):
-                    busy = torch.tanh(busy @ busy)
-                tensor = torch.full((1 << 20,), float(self.rank + turn), device=GPU)
-                tensor += 0 * busy.sum()
+                    matrix = torch.tanh(matrix @ matrix)
+                tensor = torch.full((1 << 20,), float(self.rank + round_number), device=GPU)
+                tensor += 0 * matrix.sum()
                 handle = hvd.allreduce_async_(tensor, op=hvd.Sum)
-                busy = busy @ busy
+                matrix = matrix @ matrix
                 doubled = hvd.synchronize(handle) * 2
-                assert bool((doubled == 2 * (total + turn * self.size)).all())
+                assert bool((doubled == 2 * (total + round_number * self.size)).all())
 
 
 def network() -> nn.Sequential:
@@ -164,6 +164,6 @@ class GpuTraining(OptimizerFixture):
         model = network()
         fully_shard(model)
         self.train(model, momentum_sgd(model), range(6), class_loss)
-        for found, wanted in zip(model.parameters(), reference.parameters(), strict=True):
-            torch.testing.assert_close(found.full_tensor(), wanted, rtol=1e-9, atol=1e-9)
+        for actual, expected in zip(model.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(actual.full_tensor(), expected, rtol=1e-9, atol=1e-9)
         dist.destroy_process_group()

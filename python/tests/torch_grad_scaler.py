@@ -76,7 +76,7 @@ class GradScalerChecks(OptimizerFixture):
         """Compare with one process, and expect no warning. backward() runs within
         make_context(optimizer)."""
         model, reference = branches(), branches()
-        plain = make_optimizer(reference.parameters())
+        reference_optimizer = make_optimizer(reference.parameters())
         optimizer = hvd.DistributedOptimizer(
             make_optimizer(model.parameters()), model.named_parameters()
         )
@@ -91,13 +91,13 @@ class GradScalerChecks(OptimizerFixture):
                 scaler.unscale_(optimizer)
             scaler.step(optimizer)
             scaler.update()
-            plain.zero_grad()
+            reference_optimizer.zero_grad()
             for rank in range(self.size):
                 reference_scaler.scale(loss(reference, rank, step) / self.size).backward()
             for parameter in reference.parameters():
                 if parameter.grad is None and self.size > 1:
                     parameter.grad = torch.zeros_like(parameter)
-            reference_scaler.step(plain)
+            reference_scaler.step(reference_optimizer)
             reference_scaler.update()
             assert scaler.get_scale() == reference_scaler.get_scale(), step
             self.expect_same_everywhere(model)
@@ -169,7 +169,7 @@ class GradScalerChecks(OptimizerFixture):
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
         )
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-        failed_at = -1
+        failed_step = -1
         for step in range(5):
             optimizer.zero_grad()
             try:
@@ -181,11 +181,11 @@ class GradScalerChecks(OptimizerFixture):
             except hvd.CallError as error:
                 assert "optimizer.synchronize() first" in str(error)
                 assert "`with optimizer.skip_synchronize():`" in str(error)
-                failed_at = step
+                failed_step = step
                 break
             scaler.update()
-        assert failed_at >= 0
-        assert (hvd.allgather(torch.tensor([failed_at])) == failed_at).all()
+        assert failed_step >= 0
+        assert (hvd.allgather(torch.tensor([failed_step])) == failed_step).all()
         optimizer.zero_grad()
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         for step in range(6):  # as the text of the error advises
@@ -199,7 +199,8 @@ class GradScalerChecks(OptimizerFixture):
         self.expect_same_everywhere(model)
 
     def check_scales_that_differ_become_equal(self) -> None:
-        """One rank sets the scale. All skip one step of both optimizers, and go on."""
+        """One rank sets another scale. All ranks then skip one step of both optimizers, and have
+        the same scale."""
         for make_optimizer in (make_adam, make_fused_adam):
             models = [branches(), branches()]
             optimizers: list[Any] = [
@@ -207,30 +208,33 @@ class GradScalerChecks(OptimizerFixture):
             ]
             scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
             for step in range(4):
-                before = [[p.detach().clone() for p in model.parameters()] for model in models]
+                values_before = [
+                    [p.detach().clone() for p in model.parameters()] for model in models
+                ]
                 for model, optimizer in zip(models, optimizers, strict=True):
                     optimizer.zero_grad()
                     scaler.scale(branch_loss(model, [0, 1, 2], self.rank, step)).backward()
                     scaler.step(optimizer)
                 scaler.update(4.0 if step == 1 and self.rank == 0 else None)
-                for model, values in zip(models, before, strict=True):
-                    kept = all(map(torch.equal, model.parameters(), values))
-                    assert kept is (step == 2 and self.size > 1), (step, kept)
+                for model, values in zip(models, values_before, strict=True):
+                    is_unchanged = all(map(torch.equal, model.parameters(), values))
+                    assert is_unchanged is (step == 2 and self.size > 1), (step, is_unchanged)
                     self.expect_same_everywhere(model)
                 if step > 1 and self.size > 1:
                     assert scaler.get_scale() == 2.0, scaler.get_scale()
 
     def check_other_readers_of_the_attribute(self) -> None:
-        """Gradients are combined if GradScaler.step() reads the attribute, but not if others do."""
+        """Gradients are combined if GradScaler.step() reads the attribute, but not if other code
+        does."""
         model = branches()
-        for make_optimizer, wanted in ((make_adam, False), (make_fused_adam, True)):
+        for make_optimizer, expected in ((make_adam, False), (make_fused_adam, True)):
             optimizer: Any = hvd.DistributedOptimizer(make_optimizer(model.parameters()))
             for step in range(2):
                 optimizer.zero_grad()
                 uneven_loss(model, self.rank, step).backward()
                 if self.rank == 0:
-                    assert optimizer._step_supports_amp_scaling is wanted
+                    assert optimizer._step_supports_amp_scaling is expected
                 optimizer.step()
-            optimizer._step_supports_amp_scaling = not wanted
-            assert optimizer._step_supports_amp_scaling is not wanted
+            optimizer._step_supports_amp_scaling = not expected
+            assert optimizer._step_supports_amp_scaling is not expected
         self.expect_same_everywhere(model)

@@ -45,13 +45,13 @@ class MemberGroupChecks:
                 group = dist.new_group(members, **MEMBERS_ALONE)
                 assert sum_of_ones(group) == len(members)
                 self.expect_calls(group, sorted(members))
-        whole = dist.new_group(**MEMBERS_ALONE)
-        assert sum_of_ones(whole) == sum_of_ones(None) == size()
+        world_group = dist.new_group(**MEMBERS_ALONE)
+        assert sum_of_ones(world_group) == sum_of_ones(None) == size()
         if hvd.size() > 1:  # torch's group uses a group that all ranks have made
             process_set = hvd.add_process_set([0])
             if rank() == 0:
                 group = dist.new_group([0], **MEMBERS_ALONE)
-                assert group._number == process_set.process_set_id  # type: ignore[union-attr]
+                assert group._group_number == process_set.process_set_id  # type: ignore[union-attr]
                 assert sum_of_ones(group) == 1
         dist.destroy_process_group()
 
@@ -108,8 +108,8 @@ class GroupsOverHosts:
             if rank() in members:
                 group = dist.new_group(members, sort_ranks=False, **MEMBERS_ALONE)
                 expect_results(group, members)
-                here = [member for member in members if (member < 2) == (rank() < 2)]
-                assert group._engine.local_size == len(here)  # type: ignore[union-attr]
+                host_members = [member for member in members if (member < 2) == (rank() < 2)]
+                assert group._engine.local_size == len(host_members)  # type: ignore[union-attr]
         if rank() in (0, 2):
             group = dist.new_group([0, 2], **MEMBERS_ALONE)
             with pytest.raises(hvd.CallError, match="the shape differs"):
@@ -122,39 +122,39 @@ class GroupsOverHosts:
         init_process_group("farandole")
         first = [0, 2]
         second = [member for member in range(size()) if member not in first]
-        mine = first if rank() in first else second
-        groups = [dist.new_group(mine, **MEMBERS_ALONE) for _ in range(2)]
+        own_members = first if rank() in first else second
+        groups = [dist.new_group(own_members, **MEMBERS_ALONE) for _ in range(2)]
         for _ in range(5):
             tensors = [torch.full((20_000,), float(rank() + number)) for number in range(2)]
-            works = [
+            async_works = [
                 dist.all_reduce(tensor, group=group, async_op=True)
                 for tensor, group in zip(tensors, groups, strict=True)
             ]
-            works.append(dist.all_reduce(total := torch.arange(20_000), async_op=True))
-            for work in reversed(works):
+            async_works.append(dist.all_reduce(total := torch.arange(20_000), async_op=True))
+            for work in reversed(async_works):
                 work.wait()  # type: ignore[union-attr]
             for number, tensor in enumerate(tensors):
-                assert (tensor == sum(mine) + number * len(mine)).all()
+                assert (tensor == sum(own_members) + number * len(own_members)).all()
             assert torch.equal(total, size() * torch.arange(20_000))
         for group in groups:
-            expect_results(group, mine)
+            expect_results(group, own_members)
         dist.destroy_process_group()
 
     def check_a_group_on_one_host_beside_a_group_over_both(self) -> None:
         init_process_group("farandole")
-        here = [0, 1] if rank() < 2 else list(range(2, size()))
-        near = dist.new_group(here, **MEMBERS_ALONE)
-        far = dist.new_group([1, 2], **MEMBERS_ALONE) if rank() in (1, 2) else None
-        alone = dist.new_group([rank()], **MEMBERS_ALONE)
+        host_members = [0, 1] if rank() < 2 else list(range(2, size()))
+        host_group = dist.new_group(host_members, **MEMBERS_ALONE)
+        cross_host_group = dist.new_group([1, 2], **MEMBERS_ALONE) if rank() in (1, 2) else None
+        group_of_one = dist.new_group([rank()], **MEMBERS_ALONE)
         for _ in range(3):
-            expect_results(near, here)
-            if far is not None:
-                expect_results(far, [1, 2])
-            expect_results(alone, [rank()])
+            expect_results(host_group, host_members)
+            if cross_host_group is not None:
+                expect_results(cross_host_group, [1, 2])
+            expect_results(group_of_one, [rank()])
             expect_results(dist.group.WORLD, range(size()))
-        if far is not None:
-            dist.destroy_process_group(far)
-        expect_results(near, here)
+        if cross_host_group is not None:
+            dist.destroy_process_group(cross_host_group)
+        expect_results(host_group, host_members)
         dist.destroy_process_group()
 
     def check_groups_that_are_made_and_destroyed(self) -> None:
@@ -230,10 +230,10 @@ class MeshOverHosts:
 
 def expect_results(group: Any, members: Sequence[int]) -> None:
     """Check every element of the results of calls in a group."""
-    place = members.index(rank())
+    position = members.index(rank())
     for count in (1, 1000, 300_000):
         base = torch.arange(count)
-        dist.all_reduce(total := base * (place + 1), group=group)
+        dist.all_reduce(total := base * (position + 1), group=group)
         assert torch.equal(total, base * (len(members) * (len(members) + 1) // 2))
         root = members[-1]
         dist.broadcast(tensor := base + rank(), root, group=group)
@@ -242,17 +242,21 @@ def expect_results(group: Any, members: Sequence[int]) -> None:
         dist.all_gather_into_tensor(gathered, base + rank(), group=group)
         assert torch.equal(gathered, torch.cat([base + member for member in members]))
         if len(members) > 1:
-            after, before = members[(place + 1) % len(members)], members[place - 1]
-            sending = dist.isend(base * rank(), after, group=group)
-            dist.recv(tensor, before, group=group)
+            next_member, previous_member = (
+                members[(position + 1) % len(members)],
+                members[position - 1],
+            )
+            sending = dist.isend(base * rank(), next_member, group=group)
+            dist.recv(tensor, previous_member, group=group)
             sending.wait()  # type: ignore[union-attr]
-            assert torch.equal(tensor, base * before)
+            assert torch.equal(tensor, base * previous_member)
     dist.barrier(group)
 
 
 @contextmanager
 def groups_made_by_members() -> Iterator[None]:
-    """Let only the members of a mesh's groups make them, as before PyTorch 2.13."""
+    """Let each rank make only those groups of a mesh to which the rank belongs, as before PyTorch
+    2.13."""
 
     def new_group(**options: Any) -> Any:
         return dist.new_group(**{**options, **MEMBERS_ALONE})
@@ -281,33 +285,33 @@ def trained_parameters(mesh: device_mesh.DeviceMesh) -> Iterator[torch.Tensor]:
         yield parameter.full_tensor().detach()  # type: ignore[attr-defined]
 
 
-class MixtureChecks:
+class MixedBackendChecks:
     def check_strings_of_backends(self) -> None:
-        for text, wanted in (
+        for text, expected in (
             ("cpu:gloo,cuda:farandole", "ProcessGroupGloo"),
             ("cuda:farandole,cpu:gloo", "ProcessGroupGloo"),
             ("cuda:gloo,cpu:farandole", "ProcessGroup"),
         ):
             init_process_group(text)
-            self.expect_group(dist.group.WORLD, wanted, size())
-            self.expect_group(dist.new_group(), wanted, size())
-            alone = dist.new_group([rank()], **MEMBERS_ALONE)
-            self.expect_group(alone, wanted, 1)
+            self.expect_group(dist.group.WORLD, expected, size())
+            self.expect_group(dist.new_group(), expected, size())
+            group_of_one = dist.new_group([rank()], **MEMBERS_ALONE)
+            self.expect_group(group_of_one, expected, 1)
             dist.destroy_process_group()
 
-    def expect_group(self, group: Any, wanted: str, members: int) -> None:
-        assert backend_of(group) == wanted
+    def expect_group(self, group: Any, expected: str, members: int) -> None:
+        assert backend_of(group) == expected
         assert {device.type for device in group._device_types} == {"cpu", "cuda"}
         assert sum_of_ones(group) == members
         ranks = dist.get_process_group_ranks(group)
         dist.broadcast(tensor := torch.tensor([rank()]), ranks[-1], group=group)
         assert tensor.item() == ranks[-1]
-        whole = torch.empty(members)
-        dist.all_gather_into_tensor(whole, torch.tensor([float(rank())]), group=group)
-        assert whole.tolist() == ranks
-        found: list[Any] = [None] * members
-        dist.all_gather_object(found, rank(), group=group)
-        assert found == ranks
+        gathered_tensor = torch.empty(members)
+        dist.all_gather_into_tensor(gathered_tensor, torch.tensor([float(rank())]), group=group)
+        assert gathered_tensor.tolist() == ranks
+        actual: list[Any] = [None] * members
+        dist.all_gather_object(actual, rank(), group=group)
+        assert actual == ranks
         gathered = [torch.empty(1) for _ in ranks] if rank() == ranks[0] else None
         dist.gather(torch.tensor([float(rank())]), gathered, dst=ranks[0], group=group)
         assert gathered is None or [tensor.item() for tensor in gathered] == ranks
@@ -323,10 +327,13 @@ class MixtureChecks:
         gloo = dist.new_group(backend="gloo")
         assert (backend_of(gloo), dist.get_backend(gloo)) == ("ProcessGroupGloo", "gloo")
         assert sum_of_ones(gloo) == size()
-        one = dist.new_group([0], backend="gloo")
-        assert rank() > 0 or (backend_of(one), sum_of_ones(one)) == ("ProcessGroupGloo", 1)
-        mixed = dist.new_group(backend="cuda:gloo,cpu:farandole")
-        assert (backend_of(mixed), sum_of_ones(mixed)) == ("ProcessGroup", size())
+        gloo_group = dist.new_group([0], backend="gloo")
+        assert rank() > 0 or (backend_of(gloo_group), sum_of_ones(gloo_group)) == (
+            "ProcessGroupGloo",
+            1,
+        )
+        mixed_group = dist.new_group(backend="cuda:gloo,cpu:farandole")
+        assert (backend_of(mixed_group), sum_of_ones(mixed_group)) == ("ProcessGroup", size())
         dist.monitored_barrier(gloo)
         dist.destroy_process_group(gloo)
         assert sum_of_ones(None) == size()
@@ -350,17 +357,18 @@ class MixtureChecks:
 
 class SecondGroupChecks:
     def check_a_second_group_begins_anew(self) -> None:
-        """In each turn, one rank makes a wrong call, and all drop a Work that is not done."""
+        """In each round, one rank makes an invalid call, and all ranks drop a Work that is not
+        done."""
         hvd.init()
-        for turn in range(3):
+        for round_number in range(3):
             init_process_group("farandole")
             tensor = torch.ones(1)
             dist.all_reduce(tensor, async_op=True)
-            if dist.get_rank() == turn:
+            if dist.get_rank() == round_number:
                 with pytest.raises(hvd.CallError):
                     dist.all_reduce(torch.ones(1), dist.ReduceOp.BXOR)
             dist.destroy_process_group()
-        hvd.barrier()  # the last all_reduce needs all ranks, and nobody has waited for it
+        hvd.barrier()  # the last all_reduce needs all ranks, and no rank has waited for it
         hvd.shutdown()
 
     def check_a_scattered_input_is_only_read(self) -> None:

@@ -1,7 +1,6 @@
-"""Checks what programs do between backward() and step(), and to an optimizer.
+"""Checks unusual things that programs do between backward() and step(), or with an optimizer.
 
-docs/training.md has a table of these habits. Each habit works as in one process or raises an
-error.
+docs/training.md has a table of these things. Each one works as in one process, or raises an error.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5)
 
 
-def drop_by_none(model: nn.Module, _: Any) -> None:
+def set_gradients_to_none(model: nn.Module, _: Any) -> None:
     for parameter in model.parameters():
         parameter.grad = None
 
 
-def drop_by_zeros(model: nn.Module, _: Any) -> None:
+def set_gradients_to_zeros(model: nn.Module, _: Any) -> None:
     for parameter in model.parameters():
         parameter.grad.zero_()  # type: ignore[union-attr]
 
 
-def drop_in_model(model: nn.Module, _: Any) -> None:
+def zero_grad_of_model(model: nn.Module, _: Any) -> None:
     model.zero_grad()
 
 
-def drop_in_optimizer(_: nn.Module, optimizer: Any) -> None:
+def zero_grad_of_optimizer(_: nn.Module, optimizer: Any) -> None:
     optimizer.zero_grad()
 
 
-class OwnZeroGrad(torch.optim.SGD):
+class OwnZeroGradOptimizer(torch.optim.SGD):
     """An optimizer of a program, whose zero_grad() takes no argument."""
 
     def zero_grad(self) -> None:  # type: ignore[override]
@@ -76,7 +75,7 @@ class Sam:
 
 
 # What a random program can do in one step: see run_program().
-KINDS = ("plain", "skip", "accumulate", "clip", "perturb", "load", "freeze", "empty")
+ACTIONS = ("plain", "skip", "accumulate", "clip", "perturb", "load", "freeze", "empty")
 
 
 class HabitChecks(OptimizerFixture):
@@ -109,14 +108,24 @@ class HabitChecks(OptimizerFixture):
     def check_skipped_steps(self) -> None:
         """All ranks may skip a step, however they drop the gradients."""
 
-        for drop in (drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer):
+        for drop_gradients in (
+            set_gradients_to_none,
+            set_gradients_to_zeros,
+            zero_grad_of_model,
+            zero_grad_of_optimizer,
+        ):
 
-            def program(model: nn.Module, optimizer: Any, one_pass: Any, drop: Any = drop) -> None:
+            def program(
+                model: nn.Module,
+                optimizer: Any,
+                one_pass: Any,
+                drop_gradients: Any = drop_gradients,
+            ) -> None:
                 for step in range(8):
                     one_pass(model, step)
                     if step not in (1, 4, 5):
                         optimizer.step()
-                    drop(model, optimizer)
+                    drop_gradients(model, optimizer)
 
             for groups in (None, 3):
                 self.compare_programs(program, groups=groups)
@@ -141,9 +150,9 @@ class HabitChecks(OptimizerFixture):
         def train(model: nn.Module, optimizer: Any, loss_of: Any, synchronizes: bool) -> None:
             for step in range(3):
 
-                def closure(at: int = step) -> torch.Tensor:
+                def closure(step_number: int = step) -> torch.Tensor:
                     optimizer.zero_grad()
-                    loss = loss_of(model, at)
+                    loss = loss_of(model, step_number)
                     loss.backward()
                     if synchronizes:
                         optimizer.synchronize()
@@ -174,30 +183,32 @@ class HabitChecks(OptimizerFixture):
         """Gradients that the closure itself combines are not combined a second time."""
         model, reference = network(), network()
         optimizer = self.distributed(model, op=hvd.Sum)
-        plain = sgd(reference)
+        reference_optimizer = sgd(reference)
         for step in range(3):
 
-            def closure(at: int = step) -> torch.Tensor:
+            def closure(step_number: int = step) -> torch.Tensor:
                 optimizer.zero_grad()
-                loss = square_loss(model, self.rank, at) / self.size
+                loss = square_loss(model, self.rank, step_number) / self.size
                 loss.backward()
                 optimizer.synchronize()
                 return loss
 
             optimizer.step(closure)
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_a_zero_grad_without_arguments(self) -> None:
         model, reference = network(), network()
-        inner, plain = (OwnZeroGrad(m.parameters(), lr=0.1) for m in (model, reference))
-        optimizer: Any = hvd.DistributedOptimizer(inner, model.named_parameters())
+        wrapped_optimizer, reference_optimizer = (
+            OwnZeroGradOptimizer(m.parameters(), lr=0.1) for m in (model, reference)
+        )
+        optimizer: Any = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         for step in range(3):
             optimizer.zero_grad()
             self.own_pass(model, step)
             optimizer.step()
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_equal(model, reference)
 
     def check_a_leftover_pass(self) -> None:
@@ -215,8 +226,8 @@ class HabitChecks(OptimizerFixture):
         self.compare_programs(program, backward_passes_per_step=2)
 
     def check_layers_that_each_rank_drops(self) -> None:
-        """After a first step with all layers, each rank leaves out one layer, in each step another
-        one."""
+        """The first step uses all layers. Then each rank leaves out one layer, another one in each
+        step."""
         if self.size == 1:  # a gradient that no rank has stays None
             return
 
@@ -243,7 +254,7 @@ class HabitChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_gradients_that_are_zero(self) -> None:
-        """Zeros that the ranks have combined are not taken for gradients that were dropped."""
+        """Combined gradients that are zero do not count as dropped gradients."""
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             first, second = model.children()
@@ -291,26 +302,26 @@ class HabitChecks(OptimizerFixture):
     def check_a_frozen_parameter_that_cannot_be_trained(self) -> None:
         """torch allows no hook on it."""
         model = network()
-        whole = nn.Parameter(torch.arange(3), requires_grad=False)
+        integer_parameter = nn.Parameter(torch.arange(3), requires_grad=False)
         with torch.inference_mode():
-            fixed = nn.Parameter(torch.ones(2), requires_grad=False)
+            float_parameter = nn.Parameter(torch.ones(2), requires_grad=False)
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD([*model.parameters(), whole, fixed], lr=0.1)
+            torch.optim.SGD([*model.parameters(), integer_parameter, float_parameter], lr=0.1)
         )
         self.train(model, optimizer, range(2))
         self.expect_same_everywhere(model)
-        assert not whole.requires_grad and not fixed.requires_grad
+        assert not integer_parameter.requires_grad and not float_parameter.requires_grad
 
     def check_a_loop_of_two_networks(self) -> None:
         """A GAN: the generator's pass goes through the discriminator."""
-        for way in ("no_sync", "requires_grad_"):
+        for method in ("no_sync", "requires_grad_"):
             networks = [nn.Linear(5, 5).double(), nn.Linear(5, 1).double()]
             for module in networks:
                 hvd.broadcast_parameters(module.state_dict(), root_rank=0)
-            twins = copy.deepcopy(networks)
+            copied_networks = copy.deepcopy(networks)
 
             def train(
-                pair: list[nn.Module], optimizers: list[Any], ranks: list[int], way: str = way
+                pair: list[nn.Module], optimizers: list[Any], ranks: list[int], method: str = method
             ) -> None:
                 (generator, judge), (generator_optimizer, judge_optimizer) = pair, optimizers
                 for step in range(4):
@@ -321,11 +332,11 @@ class HabitChecks(OptimizerFixture):
                         (loss / len(ranks)).backward()
                     judge_optimizer.step()
                     generator_optimizer.zero_grad()
-                    judge.requires_grad_(way != "requires_grad_")
+                    judge.requires_grad_(method != "requires_grad_")
                     for rank in ranks:
                         context = (
                             judge_optimizer.no_sync()
-                            if way == "no_sync" and judge_optimizer.syncs
+                            if method == "no_sync" and judge_optimizer.syncs
                             else contextlib.nullcontext()
                         )
                         with context:
@@ -335,21 +346,23 @@ class HabitChecks(OptimizerFixture):
                     judge.requires_grad_(True)
 
             optimizers = [self.distributed(module) for module in networks]
-            plain: list[Any] = [sgd(module) for module in twins]
-            for optimizer, syncs in [(o, True) for o in optimizers] + [(o, False) for o in plain]:
+            wrapped_optimizer: list[Any] = [sgd(module) for module in copied_networks]
+            for optimizer, syncs in [(o, True) for o in optimizers] + [
+                (o, False) for o in wrapped_optimizer
+            ]:
                 optimizer.syncs = syncs
             train(networks, optimizers, [self.rank])
-            train(twins, plain, list(range(self.size)))
-            for network_, twin in zip(networks, twins, strict=True):
+            train(copied_networks, wrapped_optimizer, list(range(self.size)))
+            for network_, copied_network in zip(networks, copied_networks, strict=True):
                 self.expect_same_everywhere(network_)
-                self.expect_equal(network_, twin)
+                self.expect_equal(network_, copied_network)
 
     def check_random_programs(self) -> None:
         """If all ranks run the same program, the result is the same as in one process."""
         for seed in range(int(os.environ.get("FARANDOLE_TEST_PROGRAMS", "12"))):
-            choices = random.Random(seed)
-            groups = choices.choice([None, None, 1, 3, 100])
-            steps = [choices.choice(KINDS) for _ in range(14)]
+            generator = random.Random(seed)
+            groups = generator.choice([None, None, 1, 3, 100])
+            steps = [generator.choice(ACTIONS) for _ in range(14)]
             model, reference = network(), network()
             self.run_program(seed, steps, model, self.distributed(model, groups=groups), self.rank)
             self.run_program(seed, steps, reference, sgd(reference), None)
@@ -357,49 +370,49 @@ class HabitChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def run_program(
-        self, seed: int, kinds: list[str], model: nn.Module, optimizer: Any, rank: int | None
+        self, seed: int, actions: list[str], model: nn.Module, optimizer: Any, rank: int | None
     ) -> None:
         """Run the steps of a program with the batches of one rank or, if `rank` is None, of all
         ranks. Before a rank changes or drops gradients that some rank lacks, it must call
         synchronize()."""
-        choices = random.Random(seed)
+        generator = random.Random(seed)
         layers = [model[0], model[2], model[4]]
 
-        def one_pass(step: int, factor: float = 1.0, without: int = -1) -> None:
+        def one_pass(step: int, factor: float = 1.0, rank_left_out: int = -1) -> None:
             for batch_rank in range(self.size) if rank is None else [rank]:
-                if batch_rank != without:
+                if batch_rank != rank_left_out:
                     loss = square_loss(model, batch_rank, step) * factor
                     (loss / self.size if rank is None else loss).backward()
 
-        for step, kind in enumerate(kinds):
-            drop = choices.choice([optimizer.zero_grad, model.zero_grad])
-            number = choices.randrange(len(layers))
-            rank_without_batch = choices.randrange(self.size)
-            if kind == "freeze":
+        for step, action in enumerate(actions):
+            drop_gradients = generator.choice([optimizer.zero_grad, model.zero_grad])
+            number = generator.randrange(len(layers))
+            rank_without_batch = generator.randrange(self.size)
+            if action == "freeze":
                 layers[number].requires_grad_(not layers[number].weight.requires_grad)
                 if not any(p.requires_grad for p in model.parameters()):
                     layers[number].requires_grad_(True)
-            if kind == "accumulate":
+            if action == "accumulate":
                 with optimizer.no_sync() if rank is not None else contextlib.nullcontext():
                     one_pass(step + 100, 0.5)
-            synchronizes = "empty" in kinds and rank is not None
-            if kind == "perturb":
+            synchronizes = "empty" in actions and rank is not None
+            if action == "perturb":
                 one_pass(step + 200)
                 if synchronizes:
                     optimizer.synchronize()
-                drop()
-            one_pass(step, 1.0, rank_without_batch if kind == "empty" and self.size > 1 else -1)
-            synchronizes = rank is not None and (synchronizes or kind == "clip")
+                drop_gradients()
+            one_pass(step, 1.0, rank_without_batch if action == "empty" and self.size > 1 else -1)
+            synchronizes = rank is not None and (synchronizes or action == "clip")
             if synchronizes:
                 optimizer.synchronize()
-            if kind == "clip":
+            if action == "clip":
                 torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
-            if kind == "load":
+            if action == "load":
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-            if kind != "skip":
+            if action != "skip":
                 with optimizer.skip_synchronize() if synchronizes else contextlib.nullcontext():
                     optimizer.step()
-            drop()
+            drop_gradients()
 
     # What raises an error
 
@@ -408,20 +421,27 @@ class HabitChecks(OptimizerFixture):
         if self.size == 1:
             return
         for seed in range(8):
-            choices = random.Random(seed)
+            generator = random.Random(seed)
             model = network()
-            optimizer = self.distributed(model, groups=choices.choice([None, 1, 3]))
+            optimizer = self.distributed(model, groups=generator.choice([None, 1, 3]))
             # If the first step is skipped, the other ranks wait in the check of the parameters.
-            skipped_step, skipping_rank = choices.randrange(1, 4), choices.randrange(self.size)
-            skips = (self.rank == skipping_rank) == choices.choice([True, False])
-            drop = choices.choice([drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer])
+            skipped_step, skipping_rank = generator.randrange(1, 4), generator.randrange(self.size)
+            skips = (self.rank == skipping_rank) == generator.choice([True, False])
+            drop_gradients = generator.choice(
+                [
+                    set_gradients_to_none,
+                    set_gradients_to_zeros,
+                    zero_grad_of_model,
+                    zero_grad_of_optimizer,
+                ]
+            )
 
             def program() -> None:
                 for step in range(skipped_step + 2):  # noqa: B023
                     self.own_pass(model, step)  # noqa: B023
                     if step != skipped_step or not skips:  # noqa: B023
                         optimizer.step()  # noqa: B023
-                    drop(model, optimizer)  # noqa: B023
+                    drop_gradients(model, optimizer)  # noqa: B023
 
             text = self.expect_same_error("must make or skip the same steps", program)
             assert f"rank {skipping_rank}" in text, text
@@ -442,7 +462,7 @@ class HabitChecks(OptimizerFixture):
             for step in range(4):
                 model(torch.tensor([step, 3])).square().mean().backward()
                 if step == 2 and self.rank == 0:
-                    drop_by_zeros(model, None)
+                    set_gradients_to_zeros(model, None)
                 optimizer.step()
                 optimizer.zero_grad()
 
@@ -468,7 +488,12 @@ class HabitChecks(OptimizerFixture):
     def check_gradients_that_one_rank_drops_before_its_step(self) -> None:
         if self.size == 1:
             return
-        for drop in (drop_by_none, drop_by_zeros, drop_in_model, drop_in_optimizer):
+        for drop_gradients in (
+            set_gradients_to_none,
+            set_gradients_to_zeros,
+            zero_grad_of_model,
+            zero_grad_of_optimizer,
+        ):
             model = network()
             optimizer = self.distributed(model)
 
@@ -476,7 +501,7 @@ class HabitChecks(OptimizerFixture):
                 for step in range(3):
                     self.own_pass(model, step)  # noqa: B023
                     if step == 1 and self.rank == 0:
-                        drop(model, optimizer)  # noqa: B023
+                        drop_gradients(model, optimizer)  # noqa: B023
                     optimizer.step()  # noqa: B023
 
             self.expect_same_error("must make or skip the same steps", program)
@@ -521,8 +546,8 @@ class HabitChecks(OptimizerFixture):
             return
         torch.manual_seed(5)
         layers = [nn.Linear(3, 3) for _ in range(2)]
-        ordered = [p for layer in layers[:: 1 if self.rank else -1] for p in layer.parameters()]
-        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(ordered, lr=0.1))
+        own_order = [p for layer in layers[:: 1 if self.rank else -1] for p in layer.parameters()]
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(own_order, lr=0.1))
         sum(layer(torch.ones(3)).sum() for layer in layers).backward()  # type: ignore[union-attr]
         self.expect_same_error("are not the same on all ranks", optimizer.step)
 

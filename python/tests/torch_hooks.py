@@ -27,9 +27,9 @@ Hook = Callable[[object, dist.GradBucket], Future]
 
 def expect_same_training(hook: Hook) -> None:
     """Check that a training with this hook has the result of one with torch's allreduce hook."""
-    found = train_parallel(network(), hook)
-    wanted = train_parallel(network(), default_hooks.allreduce_hook)
-    assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
+    actual = train_parallel(network(), hook)
+    expected = train_parallel(network(), default_hooks.allreduce_hook)
+    assert all(itertools.starmap(torch.allclose, zip(actual, expected, strict=True)))
 
 
 class HookChecks:
@@ -38,7 +38,8 @@ class HookChecks:
 
     def check_a_second_call_after_the_first(self) -> None:
         """Callbacks make a second call for each bucket. On the last rank, the first call of a
-        bucket has ended when it asks for the future, because all others have made it before."""
+        bucket is already done when the hook asks for its future, because all other ranks have made
+        this call before."""
         init_process_group("farandole")
 
         def sum_twice(_state: object, bucket: dist.GradBucket) -> Future:

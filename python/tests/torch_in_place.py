@@ -1,7 +1,7 @@
 """Checks of blocking calls that write into a tensor.
 
 For a contiguous tensor in host memory there is a direct path, through DLPack's C exchange API. All
-other tensors go through Python, and so do all tensors if torch has no such API.
+other tensors go through Python. If torch has no such API, all tensors go through Python.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ class _Subclass(torch.Tensor):
 
 
 def _tensors() -> dict[str, Any]:
-    """Return new tensors of many kinds, the same ones in each call. Some cannot take a result."""
+    """Return new tensors of many kinds, with the same values in each call. Some tensors cannot take
+    a result."""
     values = torch.arange(1.0, 25.0)
     dtypes = [getattr(torch, name) for name in torch_tensors.core.dtypes]
-    kinds: dict[str, Any] = {str(dtype): values.to(dtype) for dtype in dtypes}
-    kinds |= {
+    tensors: dict[str, Any] = {str(dtype): values.to(dtype) for dtype in dtypes}
+    tensors |= {
         "no dimension": torch.tensor(3.0),
         "no element": torch.empty(2, 0).as_strided((2, 0), (0, 0)),
         "part": values[5:9].clone()[1:],
@@ -50,22 +51,22 @@ def _tensors() -> dict[str, Any]:
         "list": [1.0],
         "nothing": None,
     }
-    return kinds
+    return tensors
 
 
 class InPlaceChecks(Suite):
     def __init__(self) -> None:
         super().__init__(TorchFrontend())
 
-    def check_the_direct_path_does_what_the_path_through_python_does(self) -> None:
+    def check_direct_and_python_paths_agree(self) -> None:
         """Every kind of tensor has the same result or error on both paths."""
-        direct = self.outcomes()
-        reader, torch_tensors._reader = torch_tensors._reader, None
+        direct_outcomes = self.outcomes()
+        reader, torch_tensors._tensor_reader = torch_tensors._tensor_reader, None
         try:
             through_python = self.outcomes()
         finally:
-            torch_tensors._reader = reader
-        assert direct == through_python, (direct, through_python)
+            torch_tensors._tensor_reader = reader
+        assert direct_outcomes == through_python, (direct_outcomes, through_python)
         kinds = _tensors()
         if reader is not None:
             for kind in ("torch.float32", "torch.bool", "no dimension", "part", "parameter"):
@@ -85,34 +86,35 @@ class InPlaceChecks(Suite):
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
             with torch.no_grad(), suppress(RuntimeError, NotImplementedError):
                 tensor.mul_(self.rank + 1)
-        before = None if not _has_version(tensor) else tensor._version
+        version_before = None if not _has_version(tensor) else tensor._version
         try:
             assert call(tensor) is tensor
         except ValueError as error:
             return str(error)
-        counted = before is None or tensor._version > before
-        return tensor.dtype, tensor.shape, tensor.double().tolist(), counted
+        is_counted = version_before is None or tensor._version > version_before
+        return tensor.dtype, tensor.shape, tensor.double().tolist(), is_counted
 
     def check_an_interrupted_call_keeps_its_memory(self) -> None:
         """A signal handler interrupts rank 0's wait for the call. Then the other ranks make the
-        call, and its result goes into the memory of rank 0, even if the program has dropped the
-        tensor."""
+        call. The engine writes the result to the memory of rank 0, even if the program has dropped
+        the tensor."""
         if self.size == 1:
             return
-        kept = torch.full((5000,), float(self.rank + 1))
-        for name, tensor in (("kept", kept), ("dropped", kept.clone())):
+        kept_tensor = torch.full((5000,), float(self.rank + 1))
+        for name, tensor in (("kept", kept_tensor), ("dropped", kept_tensor.clone())):
             if self.rank == 0:
                 self.interrupt(lambda name=name, tensor=tensor: hvd.allreduce_(tensor, name=name))
         del tensor
-        others = [torch.full((5000,), -1.0) for _ in range(50)]  # these would reuse freed memory
+        # These tensors would reuse the memory if it were freed.
+        other_tensors = [torch.full((5000,), -1.0) for _ in range(50)]
         hvd.barrier()
         if self.rank > 0:
-            hvd.allreduce_(kept, name="kept")
+            hvd.allreduce_(kept_tensor, name="kept")
             hvd.allreduce_(torch.full((5000,), float(self.rank + 1)), name="dropped")
         hvd.barrier()
-        assert all(bool((other == -1).all()) for other in others)
+        assert all(bool((other == -1).all()) for other in other_tensors)
         hvd.allreduce_(torch.ones(1), name="after")  # rank 0 has made progress with all calls
-        assert torch.equal(kept, torch.full((5000,), (self.size + 1) / 2)), kept
+        assert torch.equal(kept_tensor, torch.full((5000,), (self.size + 1) / 2)), kept_tensor
 
     def interrupt(self, call: Callable[[], object]) -> None:
         def interrupt(*_: object) -> None:

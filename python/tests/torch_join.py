@@ -23,8 +23,8 @@ import farandole.torch as hvd
 
 class JoinChecks(OptimizerFixture):
     def uneven_steps(self, seed: int) -> list[list[int]]:
-        """Return the number of steps of each rank in each epoch. In the first epoch, rank 0 has
-        none."""
+        """Return the number of steps of each rank in each epoch. In the first epoch, rank 0 makes
+        no step."""
         generator = random.Random(seed)
         epochs = [[generator.randrange(5) for _ in range(self.size)] for _ in range(4)]
         epochs[0] = [0] + [generator.randrange(1, 5) for _ in range(self.size - 1)]
@@ -64,9 +64,13 @@ class JoinChecks(OptimizerFixture):
     ) -> None:
         for step in range(max(steps)):
             optimizer.zero_grad()
-            present = [rank for rank in range(self.size) if steps[rank] > step]
-            divisor = {hvd.Average: self.size, hvd.AverageOfPresent: len(present), hvd.Sum: 1}[op]
-            for rank in present:
+            ranks_with_batch = [rank for rank in range(self.size) if steps[rank] > step]
+            divisor = {
+                hvd.Average: self.size,
+                hvd.AverageOfPresent: len(ranks_with_batch),
+                hvd.Sum: 1,
+            }[op]
+            for rank in ranks_with_batch:
                 (self.loss(model, rank, 10 * epoch + step) / divisor).backward()
             for parameter in model.parameters():
                 if parameter.grad is None and self.size > 1:
@@ -76,20 +80,20 @@ class JoinChecks(OptimizerFixture):
     def compare_uneven_training(self, seed: int, builders: Sequence[Any], **options: Any) -> None:
         """Compare with one process. In the first epoch, train only the first model."""
         models, references = ([build() for build in builders] for _ in range(2))
-        optimizers, plain = (
+        optimizers, reference_optimizers = (
             [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in modules]
             for modules in (models, references)
         )
         wrapped = [
-            hvd.DistributedOptimizer(inner, model.named_parameters(), **options)
-            for model, inner in zip(models, optimizers, strict=True)
+            hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters(), **options)
+            for model, wrapped_optimizer in zip(models, optimizers, strict=True)
         ]
         op = options.get("op", hvd.Average)
         for epoch, steps in enumerate(self.uneven_steps(seed)):
             used_count = 1 if epoch == 0 else len(models)
             self.train_epoch(models[:used_count], wrapped[:used_count], epoch, steps[self.rank])
             for reference, optimizer in zip(
-                references[:used_count], plain[:used_count], strict=True
+                references[:used_count], reference_optimizers[:used_count], strict=True
             ):
                 self.train_epoch_in_one_process(reference, optimizer, epoch, steps, op)
         for model, reference in zip(models, references, strict=True):
@@ -120,7 +124,7 @@ class JoinChecks(OptimizerFixture):
         hvd.init()
 
     def check_adasum_pairs_again_after_a_join(self) -> None:
-        for seed, scales in itertools.product(range(4), (False, True)):
+        for seed, scales_loss in itertools.product(range(4), (False, True)):
             models = [network(), network()]
             optimizers = [
                 hvd.DistributedOptimizer(
@@ -134,7 +138,7 @@ class JoinChecks(OptimizerFixture):
                 used_count = 1 if epoch == 0 else 2
                 scaler = (
                     torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
-                    if scales
+                    if scales_loss
                     else None
                 )
                 self.train_epoch(
@@ -146,14 +150,14 @@ class JoinChecks(OptimizerFixture):
     def check_unnamed_calls_pair_after_a_join(self) -> None:
         """Before the join, the ranks make different calls and keep or drop different handles."""
         generator = random.Random(100 + self.rank)
-        kept = []
+        kept_handles = []
         for _ in range(20):
             for _ in range(generator.randrange(4)):
                 handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
                 if generator.random() < 0.5:
-                    kept.append(handle)
-                if kept and generator.random() < 0.3:
-                    hvd.synchronize(kept.pop(generator.randrange(len(kept))))
+                    kept_handles.append(handle)
+                if kept_handles and generator.random() < 0.3:
+                    hvd.synchronize(kept_handles.pop(generator.randrange(len(kept_handles))))
             hvd.join()
             handles = [
                 hvd.allreduce_async(torch.full((2,), 10.0**power), op=hvd.Sum) for power in range(3)
@@ -161,11 +165,11 @@ class JoinChecks(OptimizerFixture):
             for power, handle in enumerate(handles):
                 assert hvd.synchronize(handle).tolist() == [self.size * 10.0**power] * 2
             assert hvd.allreduce(torch.ones(1), name="again", op=hvd.Sum).item() == self.size
-        for handle in kept:
+        for handle in kept_handles:
             assert hvd.synchronize(handle)[0].item() >= 1
 
     def check_a_backward_pass_without_a_step_before_a_join(self) -> None:
-        """Rank 0 has one batch more than the others, and drops its gradients."""
+        """Rank 0 has one more batch than the other ranks, and drops the gradients of this batch."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters()
@@ -179,23 +183,23 @@ class JoinChecks(OptimizerFixture):
             model.zero_grad()
             square_loss(model, self.rank, step).backward()
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.05)
-        self.train_reference(reference, plain, range(4))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
     def check_an_interrupted_join_goes_on(self) -> None:
-        """All ranks train on after it, so the optimizers must agree again."""
+        """All ranks train on after the join, so the optimizers must agree again."""
         if self.size == 1:
-            return  # nobody to wait for
+            return  # there is no rank to wait for
         model = network()
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters()
         )
         self.train(model, optimizer, range(2))
-        with tempfile.TemporaryDirectory() as mine:
-            folder = Path(hvd.broadcast_object(mine, 0))
+        with tempfile.TemporaryDirectory() as temporary_folder:
+            folder = Path(hvd.broadcast_object(temporary_folder, 0))
             joined, interrupted = folder / "joined", folder / "interrupted"
             if self.rank == self.size - 1:
                 self._join_until_interrupted(joined)
@@ -215,7 +219,7 @@ class JoinChecks(OptimizerFixture):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGUSR2)
 
-        former = signal.signal(signal.SIGUSR2, self._interrupt)
+        previous_handler = signal.signal(signal.SIGUSR2, self._interrupt)
         thread = threading.Thread(target=interrupt_main_thread)
         thread.start()
         try:
@@ -226,7 +230,7 @@ class JoinChecks(OptimizerFixture):
             raise AssertionError("the signal interrupts join()")
         finally:
             thread.join()
-            signal.signal(signal.SIGUSR2, former)
+            signal.signal(signal.SIGUSR2, previous_handler)
         try:
             hvd.allreduce(torch.ones(1))
         except hvd.CallError as error:
@@ -260,11 +264,11 @@ class JoinChecks(OptimizerFixture):
             if step > 0:
                 hvd.join()
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.05)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.05)
         for step in range(4):
-            plain.zero_grad()
+            reference_optimizer.zero_grad()
             for rank in range(self.size):
                 square_loss(reference, rank, step).backward()
-            plain.step()
+            reference_optimizer.step()
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)

@@ -44,7 +44,7 @@ class LayoutChecks:
         return model
 
     def check_fused_optimizers(self) -> None:
-        """They read a parameter, its gradient and its state as flat memory."""
+        """Fused optimizers read a parameter, its gradient and its state as flat memory."""
         makers: list[Callable[..., torch.optim.Optimizer]] = [
             torch.optim.Adam,
             partial(torch.optim.SGD, lr=0.1, momentum=0.9),
@@ -57,8 +57,8 @@ class LayoutChecks:
                 optimizer = hvd.DistributedOptimizer(make(model.parameters(), fused=fused))
                 models.append(self.train(model, optimizer))
             hvd.check_parameters(models[0].named_parameters())
-            for found, wanted in zip(*(model.parameters() for model in models), strict=True):
-                torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+            for actual, expected in zip(*(model.parameters() for model in models), strict=True):
+                torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
     def check_ranks_with_different_strides(self) -> None:
         model = network()
@@ -106,12 +106,15 @@ class LayoutChecks:
                 else:
                     raise AssertionError("the strides were not checked")
             # The state that a new optimizer loads gets the new strides, too.
-            newer: Any = torch.optim.Adam(model.parameters(), fused=True)
-            newer = hvd.DistributedOptimizer(newer)
-            newer.load_state_dict(optimizer.state_dict())
+            newer_optimizer: Any = torch.optim.Adam(model.parameters(), fused=True)
+            newer_optimizer = hvd.DistributedOptimizer(newer_optimizer)
+            newer_optimizer.load_state_dict(optimizer.state_dict())
             model[0].weight.data = model[0].weight.data.to(memory_format=torch.channels_last)
-            newer.load_state_dict(optimizer.state_dict())
-            assert newer.state[model[0].weight]["exp_avg"].stride() == model[0].weight.stride()
+            newer_optimizer.load_state_dict(optimizer.state_dict())
+            assert (
+                newer_optimizer.state[model[0].weight]["exp_avg"].stride()
+                == model[0].weight.stride()
+            )
 
     def check_a_wait_that_is_interrupted_is_repeated(self) -> None:
         if self.size == 1:  # a rank that trains alone has no buckets
@@ -147,10 +150,14 @@ class LayoutChecks:
     def check_a_copied_process_set_is_that_of_this_rank(self) -> None:
         if self.size == 1:  # the world has these ranks already
             return
-        last = hvd.add_process_set([self.size - 1])
-        for copied in (hvd.broadcast_object(last, 0), copy.copy(last), copy.deepcopy(last)):
-            assert copied is last
-        assert last.included() == (self.rank == self.size - 1)
-        hvd.remove_process_set(last)
-        again = pickle.loads(pickle.dumps(last))
-        assert (again.ranks, again.included()) == (last.ranks, None)
+        last_rank_set = hvd.add_process_set([self.size - 1])
+        for copied in (
+            hvd.broadcast_object(last_rank_set, 0),
+            copy.copy(last_rank_set),
+            copy.deepcopy(last_rank_set),
+        ):
+            assert copied is last_rank_set
+        assert last_rank_set.included() == (self.rank == self.size - 1)
+        hvd.remove_process_set(last_rank_set)
+        copied_set = pickle.loads(pickle.dumps(last_rank_set))
+        assert (copied_set.ranks, copied_set.included()) == (last_rank_set.ranks, None)

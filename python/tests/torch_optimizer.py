@@ -55,13 +55,13 @@ class OptimizerChecks:
     def expect_same_everywhere(self, model: nn.Module) -> None:
         """Expect bitwise equal parameters on all ranks."""
         for parameter in model.parameters():
-            raw = parameter.detach().contiguous().view(-1).view(torch.uint8)
-            copies = hvd.allgather(raw[None])
-            assert all(torch.equal(other, raw) for other in copies)
+            parameter_bytes = parameter.detach().contiguous().view(-1).view(torch.uint8)
+            copies = hvd.allgather(parameter_bytes[None])
+            assert all(torch.equal(other, parameter_bytes) for other in copies)
 
     def expect_equal(self, model: nn.Module, reference: nn.Module, tolerance: float = 1e-9) -> None:
-        for found, wanted in zip(model.parameters(), reference.parameters(), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        for actual, expected in zip(model.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
     def train_reference(
         self,
@@ -137,8 +137,8 @@ class OptimizerChecks:
 
     def check_parameter_groups(self) -> None:
         def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-            first, *rest = list(model.parameters())
-            return torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.05)
+            first, *remaining = list(model.parameters())
+            return torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": remaining}], lr=0.05)
 
         self.compare(make_optimizer)
 
@@ -197,12 +197,12 @@ class OptimizerChecks:
             torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
         )
         self.train(model, optimizer, range(2))
-        former_gradients = [parameter.grad for parameter in unused.parameters()]
+        previous_gradients = [parameter.grad for parameter in unused.parameters()]
         self.train(model, optimizer, [3])  # zero_grad() first sets the gradients to None
-        pairs = zip(unused.parameters(), former_gradients, strict=True)
-        assert all(parameter.grad is former for parameter, former in pairs)
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, [0, 1, 3])
+        pairs = zip(unused.parameters(), previous_gradients, strict=True)
+        assert all(parameter.grad is previous for parameter, previous in pairs)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, [0, 1, 3])
         self.expect_equal(model, reference)
 
     def check_gradients_stay_shared_in_a_new_job(self) -> None:
@@ -216,7 +216,7 @@ class OptimizerChecks:
             addresses = [p.grad.data_ptr() for p in model.parameters()]
             hvd.shutdown()
             hvd.init()
-            if self.rank == 0:  # its pass fails, because the other ranks leave this job
+            if self.rank == 0:  # this pass fails, because the other ranks leave the job
                 self.expect_lost(square_loss(model, self.rank, 9).backward)
                 optimizer.load_state_dict(optimizer.state_dict())
             hvd.shutdown()
@@ -224,8 +224,8 @@ class OptimizerChecks:
             self.train(model, optimizer, [2 * step + 1])
             assert all(is_shared_by_all_ranks(p.grad) for p in model.parameters())
             assert addresses == [p.grad.data_ptr() for p in model.parameters()]
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(6))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(6))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -236,13 +236,13 @@ class OptimizerChecks:
         for module in models:
             module[2].requires_grad_(False)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(12):
             for module in models:
                 module[2].requires_grad_(step % 4 > 1)
                 module[0].requires_grad_(step % 3 > 0)
             self.train(model, optimizer, [step])
-            self.train_reference(reference, plain, [step])
+            self.train_reference(reference, reference_optimizer, [step])
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -269,7 +269,7 @@ class OptimizerChecks:
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
 
         def both(module: nn.Module, rank: int, step: int) -> torch.Tensor:
             return square_loss(module, rank, 2 * step) + square_loss(module, rank, 2 * step + 1)
@@ -279,10 +279,10 @@ class OptimizerChecks:
             square_loss(model, self.rank, 2 * step).backward()
             square_loss(model, self.rank, 2 * step + 1).backward()
             optimizer.step()
-        self.train_reference(reference, plain, range(5), both)
+        self.train_reference(reference, reference_optimizer, range(5), both)
         optimizer.set_backward_passes_per_step(1)
         self.train(model, optimizer, range(5, 8), both)
-        self.train_reference(reference, plain, range(5, 8), both)
+        self.train_reference(reference, reference_optimizer, range(5, 8), both)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -291,9 +291,9 @@ class OptimizerChecks:
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.01), op=hvd.Sum
         )
-        plain = torch.optim.SGD(reference.parameters(), lr=0.01 * self.size)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.01 * self.size)
         self.train(model, optimizer, range(3))
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_equal(model, reference)
 
     def check_a_process_set_of_two_ranks(self) -> None:
@@ -304,13 +304,13 @@ class OptimizerChecks:
         pair = hvd.ProcessSet([0, 1])
         hvd.init(process_sets=[pair])
         model, reference = network(), network()
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if pair.included():  # the other ranks do not train
-            optimizer = hvd.DistributedOptimizer(inner, process_set=pair)
+            optimizer = hvd.DistributedOptimizer(wrapped_optimizer, process_set=pair)
             self.train(model, optimizer, range(3))
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             self.size = 2
-            self.train_reference(reference, plain, range(3))
+            self.train_reference(reference, reference_optimizer, range(3))
             self.size = hvd.size()
             self.expect_equal(model, reference)
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
@@ -320,11 +320,13 @@ class OptimizerChecks:
         if self.size == 1:
             return
         hvd.shutdown()
-        alone = hvd.ProcessSet([0])
-        hvd.init(process_sets=[alone])
+        set_of_rank_0 = hvd.ProcessSet([0])
+        hvd.init(process_sets=[set_of_rank_0])
         model, reference = network(), network()
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        self.train(model, hvd.DistributedOptimizer(inner, process_set=alone), range(2))
+        wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.train(
+            model, hvd.DistributedOptimizer(wrapped_optimizer, process_set=set_of_rank_0), range(2)
+        )
         self.train(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(2))
         self.expect_equal(model, reference, tolerance=0)
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
@@ -339,9 +341,12 @@ class OptimizerChecks:
         if self.rank != 0:
             square_loss(model, self.rank, 1).backward()
         optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(
-            reference, plain, [1], lambda m, rank, step: square_loss(m, rank, step) * (rank > 0)
+            reference,
+            reference_optimizer,
+            [1],
+            lambda m, rank, step: square_loss(m, rank, step) * (rank > 0),
         )
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -362,11 +367,11 @@ class OptimizerChecks:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in (0, 1):
             for rank in range(step, self.size):
                 (square_loss(reference, rank, step) / self.size).backward()
-            plain.step()
+            reference_optimizer.step()
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -380,12 +385,12 @@ class OptimizerChecks:
     def check_clipping(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
-        plain = torch.optim.SGD(reference.parameters(), lr=1.0)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=1.0)
 
         def clip(*_: object) -> None:
             nn.utils.clip_grad_norm_(reference.parameters(), 0.01)
 
-        plain.register_step_pre_hook(clip)
+        reference_optimizer.register_step_pre_hook(clip)
         for step in range(4):
             optimizer.zero_grad()
             square_loss(model, self.rank, step).backward()
@@ -394,7 +399,7 @@ class OptimizerChecks:
             with warnings.catch_warnings(), optimizer.skip_synchronize():
                 warnings.simplefilter("error")
                 optimizer.step()
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -407,17 +412,19 @@ class OptimizerChecks:
                 assert parameter.grad is not None
                 parameter.grad = parameter.grad * 2
 
-        for change in (clip, replace):
+        for change_gradients in (clip, replace):
             model, reference = network(), network()
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-            plain.register_step_pre_hook(lambda *_, m=reference, change=change: change(m))
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+            reference_optimizer.register_step_pre_hook(
+                lambda *_, m=reference, change_gradients=change_gradients: change_gradients(m)
+            )
             for step in range(3):
                 optimizer.zero_grad()
                 square_loss(model, self.rank, step).backward()
-                change(model)
+                change_gradients(model)
                 optimizer.step()
-            self.train_reference(reference, plain, range(3))
+            self.train_reference(reference, reference_optimizer, range(3))
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -442,22 +449,22 @@ class OptimizerChecks:
             for parameter in model.parameters():
                 parameter.grad.set_(torch.from_numpy(parameter.grad.numpy().copy()))
 
-        for change in (halve, to_channels_last, through_numpy):
+        for change_gradients in (halve, to_channels_last, through_numpy):
             model, reference = build_model(), build_model()
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
             for step in range(6):
                 optimizer.zero_grad(set_to_none=step % 2 == 0)
                 loss(model, self.rank, step).backward()
                 optimizer.synchronize()
-                change(model)
+                change_gradients(model)
                 with optimizer.skip_synchronize():
                     optimizer.step()
-                plain.zero_grad()
+                reference_optimizer.zero_grad()
                 sum(loss(reference, rank, step) / self.size for rank in range(self.size)).backward()
-                if change is halve:
+                if change_gradients is halve:
                     halve(reference)
-                plain.step()
+                reference_optimizer.step()
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
             loss(model, self.rank, 0).backward()
@@ -476,8 +483,8 @@ class OptimizerChecks:
                     parameter.grad.zero_()
             square_loss(model, self.rank, step).backward()
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(4))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_equal(model, reference)
 
     def check_a_dtype_that_changes_after_the_first_step(self) -> None:
@@ -508,8 +515,8 @@ class OptimizerChecks:
             optimizer.load_state_dict(optimizer.state_dict())
             optimizer.zero_grad(set_to_none=False)
         self.train(model, optimizer, [3])
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, [0, 3])
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, [0, 3])
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -526,8 +533,8 @@ class OptimizerChecks:
             optimizer.step()
         if self.size > 1:
             assert ["skip_synchronize" in str(w.message) for w in caught] == [True]
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
-        self.train_reference(reference, plain, [0])
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
+        self.train_reference(reference, reference_optimizer, [0])
         self.expect_equal(model, reference)
 
     def check_closures(self) -> None:
@@ -536,7 +543,7 @@ class OptimizerChecks:
         optimizer = hvd.DistributedOptimizer(
             torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
         )
-        plain = torch.optim.LBFGS(reference.parameters(), lr=0.1, max_iter=4)
+        reference_optimizer = torch.optim.LBFGS(reference.parameters(), lr=0.1, max_iter=4)
 
         def evaluate() -> torch.Tensor:
             optimizer.zero_grad()
@@ -545,7 +552,7 @@ class OptimizerChecks:
             return hvd.allreduce(loss.detach())
 
         def evaluate_reference() -> torch.Tensor:
-            plain.zero_grad()
+            reference_optimizer.zero_grad()
             losses = [square_loss(reference, rank, 0) for rank in range(self.size)]
             loss = sum(losses[1:], losses[0]) / self.size
             loss.backward()
@@ -553,36 +560,39 @@ class OptimizerChecks:
 
         for _ in range(3):
             optimizer.step(evaluate)
-            plain.step(evaluate_reference)
+            reference_optimizer.step(evaluate_reference)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference, 1e-6)
 
     def check_schedulers_and_hooks(self) -> None:
         model, reference = network(), network()
-        inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
-        early_schedule = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # before wrapping
-        optimizer = hvd.DistributedOptimizer(inner)
+        wrapped_optimizer, reference_optimizer = (
+            torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference)
+        )
+        # This schedule is made before the optimizer is wrapped.
+        early_schedule = torch.optim.lr_scheduler.ExponentialLR(wrapped_optimizer, 0.9)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer)
         assert isinstance(optimizer, torch.optim.SGD)
         assert type(optimizer).__name__ == "SGD"
         schedules = [
             early_schedule,
             torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
-            torch.optim.lr_scheduler.ExponentialLR(plain, 0.9),
-            torch.optim.lr_scheduler.StepLR(plain, 2, 0.5),
+            torch.optim.lr_scheduler.ExponentialLR(reference_optimizer, 0.9),
+            torch.optim.lr_scheduler.StepLR(reference_optimizer, 2, 0.5),
         ]
         calls: list[int] = []
         optimizer.register_step_post_hook(lambda *_: calls.append(1))
         for step in range(6):
             self.train(model, optimizer, [step])
-            self.train_reference(reference, plain, [step])
+            self.train_reference(reference, reference_optimizer, [step])
             with warnings.catch_warnings():
-                # `early_schedule` would warn, because `inner` makes no step.
+                # `early_schedule` would warn, because `wrapped_optimizer` makes no step.
                 warnings.simplefilter("ignore")
                 for schedule in schedules:
                     schedule.step()
             if step == 2:
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-                assert optimizer.param_groups is inner.param_groups
+                assert optimizer.param_groups is wrapped_optimizer.param_groups
         assert len(calls) == 6
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
@@ -590,15 +600,15 @@ class OptimizerChecks:
     def check_state_dict(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()))
-        plain = torch.optim.Adam(reference.parameters())
+        reference_optimizer = torch.optim.Adam(reference.parameters())
         self.train(model, optimizer, range(3))
-        self.train_reference(reference, plain, range(3))
+        self.train_reference(reference, reference_optimizer, range(3))
         saved = copy.deepcopy(optimizer.state_dict())
         self.train(model, optimizer, range(2))
         model.load_state_dict(reference.state_dict())
         optimizer.load_state_dict(saved)
         self.train(model, optimizer, range(3, 6))
-        self.train_reference(reference, plain, range(3, 6))
+        self.train_reference(reference, reference_optimizer, range(3, 6))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -622,20 +632,20 @@ class OptimizerChecks:
         second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         self.train(model, second, range(2, 4))
         reference = network()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(4))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_equal(model, reference)
 
     def check_wrong_use_raises(self) -> None:
         model = network()
-        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         names = list(model.named_parameters())
         wrap = hvd.DistributedOptimizer
-        self.expect_error("occur twice", wrap, inner, [("w", p) for _, p in names])
-        self.expect_error("lacks 1", wrap, inner, names[1:])
-        self.expect_error("pairs", wrap, inner, list(model.parameters()))
-        self.expect_error("above 0", wrap, inner, names, backward_passes_per_step=0)
-        optimizer = wrap(inner, names)
+        self.expect_error("occur twice", wrap, wrapped_optimizer, [("w", p) for _, p in names])
+        self.expect_error("lacks 1", wrap, wrapped_optimizer, names[1:])
+        self.expect_error("pairs", wrap, wrapped_optimizer, list(model.parameters()))
+        self.expect_error("above 0", wrap, wrapped_optimizer, names, backward_passes_per_step=0)
+        optimizer = wrap(wrapped_optimizer, names)
         self.expect_error("already", wrap, optimizer)
         if self.size == 1:
             return
@@ -660,9 +670,11 @@ class OptimizerChecks:
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
         )
         text = self.expect_error("do not have the same", square_loss(model, 0, 0).backward)
-        first, others = ("rank 0", "rank 1") if self.size == 2 else ("rank 0    ", "ranks 1, 2")
+        first, other_ranks = (
+            ("rank 0", "rank 1") if self.size == 2 else ("rank 0    ", "ranks 1, 2")
+        )
         assert f"{first}   number 0 of 2: `bias` (float64 [300])\n" in text
-        assert f"{others}   number 0 of 2: `bias` (float64 [2])\n" in text
+        assert f"{other_ranks}   number 0 of 2: `bias` (float64 [2])\n" in text
         optimizer.zero_grad()
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
@@ -671,19 +683,21 @@ class OptimizerChecks:
         for op, groups in ((hvd.Sum, 0), (hvd.Sum, 2), (hvd.Adasum, 0)):
             pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
             own_order = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
-            plain = torch.optim.SGD([parameter for _, parameter in own_order], lr=1.0)
-            named = (
+            wrapped_optimizer = torch.optim.SGD([parameter for _, parameter in own_order], lr=1.0)
+            named_parameters = (
                 pairs if groups else own_order[::-1]
             )  # with groups, the order decides the groups
-            optimizer = hvd.DistributedOptimizer(plain, named, op=op, groups=groups)
+            optimizer = hvd.DistributedOptimizer(
+                wrapped_optimizer, named_parameters, op=op, groups=groups
+            )
             for step in range(3):
                 optimizer.zero_grad()
                 sum(p.sum() * 10**i for i, (_, p) in enumerate(pairs)).backward()
                 optimizer.step()
                 factor = (step + 1) * (self.size if op is hvd.Sum else 1)
                 for i, (name, parameter) in enumerate(pairs):
-                    wanted = torch.full((3,), -float(factor * 10**i))
-                    assert torch.equal(parameter.detach(), wanted), (op, name, parameter)
+                    expected = torch.full((3,), -float(factor * 10**i))
+                    assert torch.equal(parameter.detach(), expected), (op, name, parameter)
 
     def expect_step_rejects_parameters(
         self, optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]
@@ -707,23 +721,25 @@ class OptimizerChecks:
         )
         for make_model, op in itertools.product(model_makers, (hvd.Average, hvd.Adasum)):
             model = make_model()
-            plain = torch.optim.SGD(model.parameters(), lr=1.0)
-            optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
-            before = model.weight.detach().clone()
+            wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters(), op=op)
+            weight_before = model.weight.detach().clone()
             for parameter in model.parameters():
                 parameter.grad = torch.ones_like(parameter)
             self.expect_step_rejects_parameters(optimizer, model.parameters())
             if op is hvd.Average:
-                assert torch.equal(model.weight.detach(), before)
+                assert torch.equal(model.weight.detach(), weight_before)
         names = [(f"{'b' if last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
-        plain = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
-        optimizer = hvd.DistributedOptimizer(plain, names)
+        wrapped_optimizer = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, names)
         text = self.expect_step_rejects_parameters(optimizer, [parameter for _, parameter in names])
         assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
         model = nn.Linear(3, 2)
-        plain = torch.optim.SGD(model.parameters(), lr=1.0)
+        wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         groups = [[model.weight, model.bias] if last else [model.weight]]
-        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), groups=groups)
+        optimizer = hvd.DistributedOptimizer(
+            wrapped_optimizer, model.named_parameters(), groups=groups
+        )
         text = self.expect_step_rejects_parameters(optimizer, model.parameters())
         assert "`bias` (float32 [2], in group 0)" in text
         assert "`bias` (float32 [2], in no group)" in text

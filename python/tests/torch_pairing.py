@@ -25,8 +25,8 @@ def one_layer(rows: int, seed: int) -> nn.Module:
 
 
 def distributed_sgd(model: nn.Module, **options: object) -> torch.optim.Optimizer:
-    plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+    wrapped_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters(), **options)
 
 
 class PairingChecks(OptimizerFixture):
@@ -59,7 +59,7 @@ class PairingChecks(OptimizerFixture):
         """A program may copy a model to keep averaged weights, or to begin a new training."""
         model, reference = network(), network()
         optimizer = distributed_sgd(model)
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train(model, optimizer, range(2))
         average = copy.deepcopy(model)
         square_loss(average, self.rank, self.rank).backward()  # without the other ranks
@@ -67,13 +67,13 @@ class PairingChecks(OptimizerFixture):
             assert found.grad is not None and other.grad is not None
             assert found.grad.data_ptr() != other.grad.data_ptr()
         self.train(model, optimizer, range(2, 4))
-        self.train_reference(reference, plain, range(4))
+        self.train_reference(reference, reference_optimizer, range(4))
         self.expect_equal(model, reference)
         copied_model = copy.deepcopy(model)
         second = distributed_sgd(copied_model)
         second.load_state_dict(optimizer.state_dict())
         self.train(copied_model, second, range(4, 6))
-        self.train_reference(reference, plain, range(4, 6))
+        self.train_reference(reference, reference_optimizer, range(4, 6))
         self.expect_same_everywhere(copied_model)
         self.expect_equal(copied_model, reference)
 
@@ -83,15 +83,15 @@ class PairingChecks(OptimizerFixture):
             return
         model, reference = network(), network()
         for in_a_new_job in (False, True):
-            old = distributed_sgd(model)
+            old_optimizer = distributed_sgd(model)
             model[0].weight.requires_grad_(self.rank != 1)
             try:
                 square_loss(model, self.rank, 0).backward()
-                old.step()
+                old_optimizer.step()
             except hvd.CallError as error:
-                kept = error
+                kept_error = error
             model[0].weight.requires_grad_(True)
-            old.zero_grad()
+            old_optimizer.zero_grad()
             if in_a_new_job:
                 hvd.shutdown()
                 hvd.init()
@@ -103,9 +103,9 @@ class PairingChecks(OptimizerFixture):
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
             square_loss(model, self.rank, 0).backward()
-            self.expect_error("that was made later has parameters of this one", old.step)
+            self.expect_error("that was made later has parameters of this one", old_optimizer.step)
             optimizer.zero_grad()
-            assert kept.__traceback__ is not None
+            assert kept_error.__traceback__ is not None
 
     def check_an_error_keeps_no_optimizer(self) -> None:
         """An error keeps no optimizer alive, even if garbage collection is off."""
@@ -128,19 +128,22 @@ class PairingChecks(OptimizerFixture):
 
     def check_old_and_new_optimizers_at_once(self) -> None:
         """Two optimizers with equal parameters have gradients in flight in the same new job."""
-        old, new = network(), network()
+        old_model, new_model = network(), network()
         reference_old, reference_new = network(), network()
-        first = distributed_sgd(old)
-        self.step(old, first)
+        old_optimizer = distributed_sgd(old_model)
+        self.step(old_model, old_optimizer)
         self.restart()
-        second = distributed_sgd(new)
-        third = distributed_sgd(one_layer(3, seed=1))  # not used
+        second = distributed_sgd(new_model)
+        unused_optimizer = distributed_sgd(one_layer(3, seed=1))  # not used
         for number in range(1, 4):
-            losses = [square_loss(old, self.rank, number), 5 * square_loss(new, self.rank, number)]
-            for optimizer in (first, second, third):
+            losses = [
+                square_loss(old_model, self.rank, number),
+                5 * square_loss(new_model, self.rank, number),
+            ]
+            for optimizer in (old_optimizer, second, unused_optimizer):
                 optimizer.zero_grad()
             sum(losses).backward()
-            first.step()
+            old_optimizer.step()
             second.step()
         for module, factor, numbers in (
             (reference_old, 1, range(4)),
@@ -152,10 +155,10 @@ class PairingChecks(OptimizerFixture):
                 numbers,
                 lambda m, rank, number, factor=factor: factor * square_loss(m, rank, number),
             )
-        self.expect_same_everywhere(old)
-        self.expect_equal(old, reference_old)
-        self.expect_same_everywhere(new)
-        self.expect_equal(new, reference_new)
+        self.expect_same_everywhere(old_model)
+        self.expect_equal(old_model, reference_old)
+        self.expect_same_everywhere(new_model)
+        self.expect_equal(new_model, reference_new)
 
     def check_a_new_member_joins_one_that_has_survived(self) -> None:
         """In a new job, rank 0 keeps its two trained optimizers; the other ranks make new ones."""
@@ -174,13 +177,13 @@ class PairingChecks(OptimizerFixture):
                 self.expect_same_everywhere(model)
 
     def check_an_optimizer_of_one_rank_that_is_not_used(self) -> None:
-        spare = distributed_sgd(one_layer(3, seed=2)) if self.rank == 0 else None
+        unused_optimizer = distributed_sgd(one_layer(3, seed=2)) if self.rank == 0 else None
         model, reference = network(), network()
         self.train(model, distributed_sgd(model), range(3))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
-        self.train_reference(reference, plain, range(3))
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, reference_optimizer, range(3))
         self.expect_equal(model, reference)
-        del spare
+        del unused_optimizer
 
     def check_an_optimizer_of_one_rank_and_another_order_are_errors(self) -> None:
         if self.size == 1:
@@ -190,9 +193,9 @@ class PairingChecks(OptimizerFixture):
             optimizers = [distributed_sgd(model, op=op) for model in models]
             index = self.rank % 2
             if not other_order and self.rank == 0:
-                extra = one_layer(2, seed=2)
-                models.insert(0, extra)
-                optimizers.insert(0, distributed_sgd(extra, op=op))
+                extra_layer = one_layer(2, seed=2)
+                models.insert(0, extra_layer)
+                optimizers.insert(0, distributed_sgd(extra_layer, op=op))
                 index = 0
             elif not other_order:
                 index = 0
@@ -217,12 +220,12 @@ class PairingChecks(OptimizerFixture):
         self.step(model, first)
         hvd.remove_process_set(group)
         hvd.add_process_set(group)
-        other = network()
-        second = distributed_sgd(other, process_set=group)
+        other_model = network()
+        second = distributed_sgd(other_model, process_set=group)
         for number in range(1, 3):
             first.zero_grad()
             second.zero_grad()
-            sum(square_loss(m, self.rank, number) for m in (model, other)).backward()
+            sum(square_loss(m, self.rank, number) for m in (model, other_model)).backward()
             first.step()
             second.step()
         self.size = group.size()

@@ -20,11 +20,11 @@ from torch_frontend import TorchFrontend
 from torch_optimizer import OptimizerChecks, network, square_loss
 
 import farandole.torch as hvd
-from farandole.comparison import exchange_failures
+from farandole.comparison import gather_error_texts
 
 
-class PullsBack(torch.optim.Optimizer):
-    """Its state has the first values of the parameters, as that of MADGRAD does."""
+class PullBackOptimizer(torch.optim.Optimizer):
+    """An optimizer whose state contains the first values of the parameters, as in MADGRAD."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 0.1})
@@ -39,8 +39,9 @@ class PullsBack(torch.optim.Optimizer):
             parameter.lerp_(state["first"], 0.1)
 
 
-class OtherEntries(torch.optim.SGD):
-    """Its state_dict() lacks the entry "state", as that of the widespread Lookahead does."""
+class StateWithOtherEntries(torch.optim.SGD):
+    """An optimizer whose state_dict() lacks the entry "state", as in a common implementation of
+    Lookahead."""
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         return {"rate": self.param_groups[0]["lr"]}
@@ -69,12 +70,12 @@ class StateChecks:
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
     def check_a_broadcast_that_fails_on_one_rank(self) -> None:
-        """One rank has a parameter that cannot be sent. It makes the other calls, and can repeat
-        the broadcast at once. The other ranks get the first broadcast of the parameter then."""
+        """Rank 0 has a parameter that cannot be sent, but makes the calls for all other parameters.
+        It can repeat the broadcast at once, which completes the broadcast on the other ranks."""
         values = {f"p{i}": torch.full((2,), float(self.rank)) for i in range(4)}
         if self.rank == 0:
-            wrong = {**values, "p1": torch.ones(2, device="meta")}
-            self.expect_error("on meta", hvd.broadcast_parameters, wrong, 0)
+            invalid_values = {**values, "p1": torch.ones(2, device="meta")}
+            self.expect_error("on meta", hvd.broadcast_parameters, invalid_values, 0)
             hvd.broadcast_parameters({"p1": values["p1"]}, 0)
         else:
             hvd.broadcast_parameters(values, 0)
@@ -101,8 +102,8 @@ class StateChecks:
 
     def check_the_state_of_a_wrapper_without_hooks_is_made(self) -> None:
         class Wrapper(torch.optim.Optimizer):
-            def __init__(self, within: torch.optim.Optimizer) -> None:
-                self.within, self.defaults = within, within.defaults
+            def __init__(self, wrapped_optimizer: torch.optim.Optimizer) -> None:
+                self.within, self.defaults = wrapped_optimizer, wrapped_optimizer.defaults
 
             @property
             def param_groups(self) -> Any:  # type: ignore[override]
@@ -132,16 +133,20 @@ class StateChecks:
             model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
             model = model.to(memory_format=torch.channels_last)
             model[1].num_batches_tracked += self.rank
-            own = dict(model.named_parameters() if named else model.state_dict())
-            old = {name: tensor.detach().clone() for name, tensor in own.items()}
-            hvd.broadcast_parameters(own.items() if named else own, root_rank=self.size - 1)
+            own_tensors = dict(model.named_parameters() if named else model.state_dict())
+            old_tensors = {name: tensor.detach().clone() for name, tensor in own_tensors.items()}
+            hvd.broadcast_parameters(
+                own_tensors.items() if named else own_tensors, root_rank=self.size - 1
+            )
             self.expect_same_everywhere(model)
             if self.rank == self.size - 1:
-                assert all(torch.equal(old[name], own[name]) for name in own)
+                assert all(
+                    torch.equal(old_tensors[name], own_tensors[name]) for name in own_tensors
+                )
         self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
 
     def check_broadcast_optimizer_state(self) -> None:
-        """The root has trained and changed its options; the other ranks begin."""
+        """The root has trained and changed its options. The other ranks have new optimizers."""
         makers: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
             lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
@@ -179,21 +184,21 @@ class StateChecks:
             torch.optim.Rprop,
             torch.optim.ASGD,
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
-            PullsBack,
+            PullBackOptimizer,
         ]
         for make_optimizer in makers:
-            model, other = network(), network()
+            model, other_model = network(), network()
             optimizer = make_optimizer(model.parameters())
-            untouched = make_optimizer(other.parameters())
+            untouched_optimizer = make_optimizer(other_model.parameters())
             hvd.broadcast_optimizer_state(optimizer, 0)
             assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
-            self.expect_equal(model, other, tolerance=0)
+            self.expect_equal(model, other_model, tolerance=0)
             for step in range(3):
-                for module, stepper in ((model, optimizer), (other, untouched)):
+                for module, stepper in ((model, optimizer), (other_model, untouched_optimizer)):
                     stepper.zero_grad()
                     square_loss(module, 0, step).backward()
                     stepper.step()
-            self.expect_equal(model, other)
+            self.expect_equal(model, other_model)
         model = network()
         # The broadcast must keep these gradients, even those of frozen layers.
         square_loss(model, self.rank, 0).backward()
@@ -234,12 +239,12 @@ class StateChecks:
         )
         assert "different number of parameter groups" in text, text
 
-        class CannotBeUnpickled:
+        class UnpicklingFails:
             def __reduce__(self) -> Any:
                 return (int, ("0" if hvd.rank() else "not a number",))
 
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
-        optimizer.param_groups[0]["odd"] = CannotBeUnpickled()
+        optimizer.param_groups[0]["odd"] = UnpicklingFails()
         text = self.expect_error(
             "not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0
         )
@@ -247,11 +252,13 @@ class StateChecks:
 
     def check_failures_are_known_to_all_ranks_that_have_not_joined(self) -> None:
         last = self.size - 1
-        problem = "broken" if self.rank == last else ""
-        assert exchange_failures("", "well", hvd.global_process_set) == {}
-        assert exchange_failures(problem, "broken", hvd.global_process_set) == {last: "broken"}
+        error_text = "broken" if self.rank == last else ""
+        assert gather_error_texts("", "well", hvd.global_process_set) == {}
+        assert gather_error_texts(error_text, "broken", hvd.global_process_set) == {last: "broken"}
         if self.size > 1 and self.rank > 0:
-            assert exchange_failures(problem, "joined", hvd.global_process_set) == {last: "broken"}
+            assert gather_error_texts(error_text, "joined", hvd.global_process_set) == {
+                last: "broken"
+            }
         hvd.join()
 
     def check_options_of_all_kinds_are_sent(self) -> None:
@@ -288,19 +295,19 @@ class StateChecks:
                 for key, value in values.items():
                     assert other[index][key].dtype == value.dtype, key
                     assert torch.equal(other[index][key], value), key
-        before = optimizer.state_dict()["state"][0]["mu_product"].clone()
+        value_before = optimizer.state_dict()["state"][0]["mu_product"].clone()
         state = hvd.elastic.TorchState(optimizer=optimizer)
         optimizer.step()
         state.restore()
-        assert torch.equal(optimizer.state_dict()["state"][0]["mu_product"], before)
+        assert torch.equal(optimizer.state_dict()["state"][0]["mu_product"], value_before)
 
     def check_a_tensor_that_occurs_twice_is_one_tensor_afterwards(self) -> None:
         rate = torch.tensor(0.5 if self.rank else 0.25)
         groups = [{"params": [p]} for p in network().parameters()]
         optimizer = torch.optim.Adam(groups, lr=rate)
         hvd.broadcast_optimizer_state(optimizer, 0)
-        first, second = optimizer.param_groups[:2]
-        assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
+        first_group, second_group = optimizer.param_groups[:2]
+        assert first_group["lr"] is second_group["lr"] and float(first_group["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
         """Two classes wrap another optimizer and share its param_groups. The third one loads in
@@ -335,7 +342,7 @@ class StateChecks:
                 for index, parameter in enumerate(self.param_groups[0]["params"]):
                     self.state[parameter] = state_dict["state"][index]
 
-        other = OtherEntries(network().parameters(), lr=1.0 - hvd.rank() / 10)
+        other = StateWithOtherEntries(network().parameters(), lr=1.0 - hvd.rank() / 10)
         hvd.broadcast_optimizer_state(other, 0)
         assert other.param_groups[0]["lr"] == 1.0
 
@@ -357,12 +364,12 @@ class StateChecks:
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
-        """A scheduler that was made for the wrapped optimizer knows only the wrapped optimizer.
-        The root has loaded a checkpoint; the others have not."""
+        """A scheduler was made for the wrapped optimizer, so it reads only the options of this
+        optimizer. Only the root has loaded a checkpoint."""
         model = network()
-        plain = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
-        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
-        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        wrapped_optimizer = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
+        scheduler = torch.optim.lr_scheduler.StepLR(wrapped_optimizer, 1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         if self.rank == 0:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         hvd.broadcast_optimizer_state(optimizer, 0)
@@ -372,5 +379,7 @@ class StateChecks:
             optimizer.step()
             scheduler.step()
         assert optimizer.param_groups[0]["lr"] == 0.2
-        assert optimizer.state is plain.state and len(plain.state) == len(list(model.parameters()))
+        assert optimizer.state is wrapped_optimizer.state and len(wrapped_optimizer.state) == len(
+            list(model.parameters())
+        )
         self.expect_same_everywhere(model)

@@ -24,7 +24,7 @@ from torch_frontend import TorchFrontend
 import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
-from farandole.handle import _by_number
+from farandole.handle import _handles_by_number
 from farandole.torch.tensors import view_of
 
 ALLREDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
@@ -69,7 +69,7 @@ CONSTANTS = "Adasum Average Sum Min Max Product global_process_set Compression C
 PF_EXITING = 4
 
 
-def described(parameter: inspect.Parameter) -> str:
+def describe_parameter(parameter: inspect.Parameter) -> str:
     default = parameter.default
     if default is inspect.Parameter.empty:
         return parameter.name
@@ -77,12 +77,13 @@ def described(parameter: inspect.Parameter) -> str:
         return f"{parameter.name}="
     if isinstance(default, hvd.ReduceOp):
         return f"{parameter.name}={default.name}"
-    shown = "none" if default is hvd.Compression.none else default
-    return f"{parameter.name}={shown}"
+    default_text = "none" if default is hvd.Compression.none else default
+    return f"{parameter.name}={default_text}"
 
 
 def fewest_descriptors() -> int:
-    """Count the open descriptors often, because a thread may just use another one."""
+    """Return the smallest of many counts of open descriptors, because a thread may briefly use
+    another one."""
     counts = []
     for _ in range(50):
         counts.append(len(os.listdir("/proc/self/fd")))
@@ -100,7 +101,7 @@ def living_threads() -> int:
     return count
 
 
-class Communicator:
+class FakeCommunicator:
     """An object like a communicator of mpi4py."""
 
     def __init__(self, size: int) -> None:
@@ -115,11 +116,13 @@ class TorchSurface(Suite):
         super().__init__(TorchFrontend())
 
     def check_signatures(self) -> None:
-        for names, wanted in SIGNATURES.items():
+        for names, expected in SIGNATURES.items():
             for name in names.split():
                 parameters = inspect.signature(getattr(hvd, name)).parameters.values()
-                found = [described(p) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-                assert found[: len(wanted.split())] == wanted.split(), (name, found)
+                actual = [
+                    describe_parameter(p) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD
+                ]
+                assert actual[: len(expected.split())] == expected.split(), (name, actual)
                 assert name in hvd.__all__, name
         assert set(CONSTANTS) <= set(hvd.__all__)
         for name in hvd.__all__:
@@ -186,32 +189,32 @@ class TorchSurface(Suite):
         while not hvd.poll(batch):
             pass
         assert [result.tolist() for result in hvd.synchronize(batch)] == [[self.size] * 2] * 2
-        failing = hvd.broadcast_async(torch.ones(2), root_rank=self.size, name="failing")
-        number = int(failing)
+        failing_handle = hvd.broadcast_async(torch.ones(2), root_rank=self.size, name="failing")
+        number = int(failing_handle)
         for is_error in (True, False):
             try:
                 assert hvd.synchronize(number) is None and not is_error
             except hvd.CallError:
                 assert is_error
-        taken = hvd.allreduce_async(torch.ones(2), name="taken")
-        number = int(taken)
-        assert hvd.synchronize(taken) is not None
-        assert hvd.synchronize(number) is None and hvd.synchronize(int(taken)) is None
-        assert not _by_number
+        taken_handle = hvd.allreduce_async(torch.ones(2), name="taken")
+        number = int(taken_handle)
+        assert hvd.synchronize(taken_handle) is not None
+        assert hvd.synchronize(number) is None and hvd.synchronize(int(taken_handle)) is None
+        assert not _handles_by_number
 
     def check_one_handle_in_several_threads(self) -> None:
-        """Each thread gets the result, or None if another one has taken it. Then the name is
-        free."""
+        """Each thread gets the result, or None if another thread has taken the result. Afterwards,
+        the name is free."""
         with ThreadPoolExecutor(4) as pool:
             for step in range(100):
                 tensor = torch.full((2,), float(self.rank))
                 if self.rank == step % self.size:
                     time.sleep(0.005)  # so that the threads of the other ranks wait
                 handle = hvd.allreduce_async_(tensor, name="in threads", op=hvd.Sum)
-                polled = pool.submit(hvd.poll, handle)
-                takes = [pool.submit(hvd.synchronize, handle) for _ in range(3)]
-                results = [take.result() for take in takes]
-                assert polled.result() in (True, False)
+                poll_future = pool.submit(hvd.poll, handle)
+                synchronize_futures = [pool.submit(hvd.synchronize, handle) for _ in range(3)]
+                results = [take.result() for take in synchronize_futures]
+                assert poll_future.result() in (True, False)
                 assert all(result is None or result is tensor for result in results), results
                 assert any(result is tensor for result in results), step
                 assert tensor.tolist() == [sum(range(self.size))] * 2, (step, tensor)
@@ -264,8 +267,8 @@ class TorchSurface(Suite):
             try:
                 hvd.synchronize(handle)
             except hvd.CallError as error:
-                kept = error
-            assert "root" in str(kept) and kept.__context__ is None, kept
+                kept_error = error
+            assert "root" in str(kept_error) and kept_error.__context__ is None, kept_error
             assert alive() is None and hvd.synchronize(handle) is None
 
     def check_ops_by_their_numbers(self) -> None:
@@ -276,11 +279,11 @@ class TorchSurface(Suite):
         for op in ops:
             assert torch.equal(hvd.allreduce(tensor, op=int(op)), hvd.allreduce(tensor, op=op))
         for op in (0, 1):
-            wanted = hvd.reducescatter(torch.ones(self.size), op=hvd.ReduceOp(op))
-            assert torch.equal(hvd.reducescatter(torch.ones(self.size), op=op), wanted)
+            expected = hvd.reducescatter(torch.ones(self.size), op=hvd.ReduceOp(op))
+            assert torch.equal(hvd.reducescatter(torch.ones(self.size), op=op), expected)
             sparse = torch.ones(3).to_sparse()
-            found = hvd.sparse_allreduce_async(sparse, f"sparse.{op}", op)()
-            assert torch.equal(found.to_dense(), torch.ones(3) * (self.size if op else 1))
+            actual = hvd.sparse_allreduce_async(sparse, f"sparse.{op}", op)()
+            assert torch.equal(actual.to_dense(), torch.ones(3) * (self.size if op else 1))
         for op in (hvd.Average, hvd.Sum, hvd.Adasum):
             assert torch.equal(self.trained(int(op)), self.trained(op)), op
 
@@ -303,7 +306,7 @@ class TorchSurface(Suite):
         dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
         for compression, dtype in itertools.product(compressions, dtypes):
             tensor = torch.full((2 * self.size, 3), self.rank + 1).to(dtype)
-            whole = torch.full((2 * self.size, 3), total).to(dtype)
+            summed = torch.full((2 * self.size, 3), total).to(dtype)
             options = {"compression": compression, "op": hvd.Sum}
             for found in (
                 hvd.allreduce(tensor, **options),
@@ -312,7 +315,7 @@ class TorchSurface(Suite):
                 *hvd.grouped_reducescatter([tensor] * 2, **options),
             ):
                 assert found.dtype == dtype
-                assert torch.equal(found, whole[: len(found)])
+                assert torch.equal(found, summed[: len(found)])
 
     def check_compressed_tensors_are_sent(self) -> None:
         third = torch.tensor([1 / 3])
@@ -321,7 +324,7 @@ class TorchSurface(Suite):
             assert torch.equal(found, third.to(dtype).float()), name
 
     def check_a_compressor_of_the_program(self) -> None:
-        class Twice(hvd.Compressor):
+        class DoublingCompressor(hvd.Compressor):
             @staticmethod
             def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
                 return tensor * 2, 2.0
@@ -330,7 +333,7 @@ class TorchSurface(Suite):
             def decompress(tensor: torch.Tensor, ctx: float) -> torch.Tensor:
                 return tensor / ctx + 1
 
-        for compression in (Twice, Twice()):
+        for compression in (DoublingCompressor, DoublingCompressor()):
             found = hvd.allreduce(torch.ones(3), None, "twice", compression, hvd.Sum)
             assert torch.equal(found, torch.full((3,), self.size + 1.0))
 
@@ -352,15 +355,15 @@ class TorchSurface(Suite):
         dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
         for dtype, group in itertools.product(dtypes, self.my_groups()):
             total = sum(self.rows(rank, dtype).to_dense().double() for rank in group.ranks)
-            for op, wanted in ((hvd.Sum, total), (hvd.Average, total / group.size())):
-                own = self.rows(self.rank, dtype)
-                finish = hvd.sparse_allreduce_async(own, "sparse", op, group)
-                self.expect_sparse(finish(), wanted.to(dtype))
-                self.expect_sparse(finish(), wanted.to(dtype))
+            for op, expected in ((hvd.Sum, total), (hvd.Average, total / group.size())):
+                own_rows = self.rows(self.rank, dtype)
+                finish = hvd.sparse_allreduce_async(own_rows, "sparse", op, group)
+                self.expect_sparse(finish(), expected.to(dtype))
+                self.expect_sparse(finish(), expected.to(dtype))
 
-    def expect_sparse(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
-        assert found.is_sparse and found.is_coalesced() and found.dtype == wanted.dtype
-        torch.testing.assert_close(found.to_dense(), wanted)
+    def expect_sparse(self, actual: torch.Tensor, expected: torch.Tensor) -> None:
+        assert actual.is_sparse and actual.is_coalesced() and actual.dtype == expected.dtype
+        torch.testing.assert_close(actual.to_dense(), expected)
 
     def check_sparse_without_elements_and_with_scalars(self) -> None:
         empty = torch.sparse_coo_tensor(
@@ -387,11 +390,11 @@ class TorchSurface(Suite):
 
     def check_init_with_a_communicator(self) -> None:
         all_ranks = list(range(self.size))
-        for wrong in ([0, self.size], [*all_ranks, 0], Communicator(self.size + 1), 3, "all"):
-            self.expect_error("joins the whole job", hvd.init, wrong)
+        for value in ([0, self.size], [*all_ranks, 0], FakeCommunicator(self.size + 1), 3, "all"):
+            self.expect_error("joins the whole job", hvd.init, value)
         ids = {group.process_set_id: group.ranks for group in self.groups}
         assert lifecycle.process_set_ids_and_ranks() == {0: all_ranks, **ids}
-        for comm in (all_ranks, all_ranks[::-1], [], Communicator(self.size), None):
+        for comm in (all_ranks, all_ranks[::-1], [], FakeCommunicator(self.size), None):
             hvd.init(comm)
             hvd.shutdown()
             hvd.init(comm)
@@ -422,8 +425,8 @@ class TorchSurface(Suite):
             assert distance >= memory.nbytes, "memory in use was allocated again"
             memory.copy_(self.tensor((100_000,), seed=cycle))
             hvd.allreduce_(memory, op=hvd.Sum)
-            wanted = sum(self.inputs_of_all((100_000,), seed=cycle))
-            self.expect(memory, wanted, "float32", exact=False)
+            expected = sum(self.inputs_of_all((100_000,), seed=cycle))
+            self.expect(memory, expected, "float32", is_exact=False)
             hvd.shutdown()
             self.init()
         private = torch.zeros(100_000)
@@ -432,8 +435,8 @@ class TorchSurface(Suite):
     def check_the_same_group_twice(self) -> None:
         hvd.barrier()
         hvd.shutdown()
-        twice = [hvd.ProcessSet([0]), hvd.ProcessSet([0])]
-        self.expect_error("twice", hvd.init, process_sets=twice)
+        equal_sets = [hvd.ProcessSet([0]), hvd.ProcessSet([0])]
+        self.expect_error("twice", hvd.init, process_sets=equal_sets)
         self.init()
 
     def check_many_cycles_leave_no_descriptors_or_threads(self) -> None:
@@ -444,10 +447,10 @@ class TorchSurface(Suite):
             hvd.allreduce_async(torch.ones(3), name="dropped")
 
         cycle()
-        before = fewest_descriptors(), living_threads()
+        usage_before = fewest_descriptors(), living_threads()
         for _ in range(40):
             cycle()
-        assert (fewest_descriptors(), living_threads()) == before
+        assert (fewest_descriptors(), living_threads()) == usage_before
         hvd.barrier()
         hvd.shutdown()
         self.init()

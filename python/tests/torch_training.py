@@ -19,14 +19,14 @@ from torch_optimizer import OptimizerFixture, network, square_loss
 import farandole.torch as hvd
 
 
-class Doubling(hvd.Compressor):
-    """A compressor of the program: sends twice the values, and records the shapes that it got."""
+class DoublingCompressor(hvd.Compressor):
+    """A user's compressor. It sends twice the values, and records the shapes of the tensors."""
 
     shapes: ClassVar[set[tuple[int, ...]]] = set()
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        Doubling.shapes.add(tuple(tensor.shape))
+        DoublingCompressor.shapes.add(tuple(tensor.shape))
         return tensor * 2, None
 
     @staticmethod
@@ -35,7 +35,7 @@ class Doubling(hvd.Compressor):
 
 
 class EmbeddingModel(nn.Module):
-    """A model with a dense layer and two embedding tables, the second of which is used at times.
+    """A model with a dense layer and two embedding tables. Only some steps use the second table.
 
     The gradients of the tables are sparse.
     """
@@ -62,22 +62,25 @@ class TrainingChecks(OptimizerFixture):
         model, reference = network(), network()
         if callable(options.get("groups")):
             options["groups"] = options["groups"](model)
-        inner, plain = (
+        wrapped_optimizer, reference_optimizer = (
             torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
             for module in (model, reference)
         )
-        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), **options)
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters(), **options)
         self.train(model, optimizer, range(5))
-        self.train_reference(reference, plain, range(5))
+        self.train_reference(reference, reference_optimizer, range(5))
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference, tolerance)
 
     def check_arguments_by_position(self) -> None:
         model, reference = network(), network()
-        inner, world = torch.optim.SGD(model.parameters(), lr=0.1), hvd.global_process_set
+        wrapped_optimizer, world = (
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            hvd.global_process_set,
+        )
         names, none = model.named_parameters(), hvd.Compression.none
         optimizer = hvd.DistributedOptimizer(
-            inner, names, none, 1, hvd.Average, 1.0, 0, None, False, world
+            wrapped_optimizer, names, none, 1, hvd.Average, 1.0, 0, None, False, world
         )
         self.train(model, optimizer, range(2))
         self.train_reference(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(2))
@@ -102,9 +105,12 @@ class TrainingChecks(OptimizerFixture):
         if self.size == 1:
             return
         model = network()
-        first, rest = [model[0].weight, model[4].bias], [model[0].bias, model[2].weight]
+        first_group, other_parameters = (
+            [model[0].weight, model[4].bias],
+            [model[0].bias, model[2].weight],
+        )
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), groups=[first]
+            torch.optim.SGD(model.parameters(), lr=0.1), groups=[first_group]
         )
         self.train(model, optimizer, range(1))
 
@@ -112,8 +118,8 @@ class TrainingChecks(OptimizerFixture):
             assert parameter.grad is not None
             return parameter.grad.untyped_storage().data_ptr()
 
-        assert len({memory(parameter) for parameter in first}) == 1
-        assert len({memory(parameter) for parameter in first + rest}) == 3
+        assert len({memory(parameter) for parameter in first_group}) == 1
+        assert len({memory(parameter) for parameter in first_group + other_parameters}) == 3
 
     def check_attributes_that_programs_read(self) -> None:
         for op in (hvd.Average, hvd.Adasum):
@@ -150,9 +156,9 @@ class TrainingChecks(OptimizerFixture):
         )
         for step in range(2):
             optimizer.zero_grad()
-            part = model[1:] if self.rank == 0 else model
+            used_layers = model[1:] if self.rank == 0 else model
             size = 16 if self.rank == 0 else 5
-            part(torch.ones(2, size, dtype=torch.float64)).sum().backward()
+            used_layers(torch.ones(2, size, dtype=torch.float64)).sum().backward()
             if step > 0 and self.rank > 0:
                 assert set(optimizer._handles) >= set(model[0].parameters())
             optimizer.step()
@@ -162,8 +168,8 @@ class TrainingChecks(OptimizerFixture):
         self.compare(0.02, compression=hvd.Compression.fp16)
         self.compare(0.05, compression=hvd.Compression.bf16, groups=2)
         self.compare(0.02, compression=hvd.Compression.fp16, gradient_predivide_factor=2.0)
-        self.compare(compression=Doubling)
-        assert self.size == 1 or (16, 5) in Doubling.shapes  # a parameter's own shape
+        self.compare(compression=DoublingCompressor)
+        assert self.size == 1 or (16, 5) in DoublingCompressor.shapes  # a parameter's own shape
 
     def compare_with_batches_per_step(
         self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
@@ -171,7 +177,7 @@ class TrainingChecks(OptimizerFixture):
         """Train with the batches `steps[i]` in step i, and compare with one process."""
         reference = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for batches in steps:
             optimizer.zero_grad()
             for number in batches:
@@ -183,7 +189,7 @@ class TrainingChecks(OptimizerFixture):
                     (square_loss(module, rank, number) for number in batches), torch.zeros(())
                 )
 
-            self.train_reference(reference, plain, [0], total)
+            self.train_reference(reference, reference_optimizer, [0], total)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -207,10 +213,10 @@ class TrainingChecks(OptimizerFixture):
             for loss in passes(model, self.rank, step):
                 loss.backward()
             optimizer.step()
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(
             reference,
-            plain,
+            reference_optimizer,
             range(4),
             lambda m, rank, step: torch.stack(passes(m, rank, step)).sum(),
         )
@@ -221,7 +227,7 @@ class TrainingChecks(OptimizerFixture):
         """Passes within no_sync() only add up, even if step() directly follows them."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
         for step in range(5):
             optimizer.zero_grad()
             with optimizer.no_sync():
@@ -232,11 +238,11 @@ class TrainingChecks(OptimizerFixture):
                 square_loss(model, self.rank, 2 * step + 1).backward()
             optimizer.step()
 
-            def both(module: nn.Module, rank: int, at: int) -> torch.Tensor:
-                second = square_loss(module, rank, 2 * at + 1) if at != 2 else 0
-                return square_loss(module, rank, 2 * at) + second
+            def both(module: nn.Module, rank: int, step_number: int) -> torch.Tensor:
+                second = square_loss(module, rank, 2 * step_number + 1) if step_number != 2 else 0
+                return square_loss(module, rank, 2 * step_number) + second
 
-            self.train_reference(reference, plain, [step], both)
+            self.train_reference(reference, reference_optimizer, [step], both)
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
@@ -247,16 +253,16 @@ class TrainingChecks(OptimizerFixture):
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
             )
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             for step in range(6):
-                user = (step - 1) % self.size if step > 0 else -1
+                using_rank = (step - 1) % self.size if step > 0 else -1
                 optimizer.zero_grad()
-                model.loss(self.rank, step, used=self.rank == user).backward()
+                model.loss(self.rank, step, used=self.rank == using_rank).backward()
                 optimizer.step()
-                plain.zero_grad()
+                reference_optimizer.zero_grad()
                 for rank in range(self.size):
-                    (reference.loss(rank, step, used=rank == user) / self.size).backward()
-                plain.step()
+                    (reference.loss(rank, step, used=rank == using_rank) / self.size).backward()
+                reference_optimizer.step()
                 for table in (model.always, model.sometimes) if step > 0 < self.size - 1 else ():
                     assert table.weight.grad is not None and table.weight.grad.is_sparse
             self.expect_same_everywhere(model)
@@ -271,22 +277,22 @@ class TrainingChecks(OptimizerFixture):
             assert table.grad is not None
             table.grad = table.grad * 0.5
 
-        for change, as_dense in itertools.product((scale, replace), (False, True)):
+        for change_gradients, as_dense in itertools.product((scale, replace), (False, True)):
             model, reference = EmbeddingModel(), EmbeddingModel()
-            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
             )
             for step in range(3):  # the first step gives the gradients their memory
                 optimizer.zero_grad()
                 model.loss(self.rank, step, used=True).backward()
-                change(model.always.weight)
+                change_gradients(model.always.weight)
                 optimizer.step()
-                plain.zero_grad()
+                reference_optimizer.zero_grad()
                 for rank in range(self.size):
                     (reference.loss(rank, step, used=True) / self.size).backward()
-                change(reference.always.weight)
-                plain.step()
+                change_gradients(reference.always.weight)
+                reference_optimizer.step()
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -300,12 +306,12 @@ class TrainingChecks(OptimizerFixture):
             model.loss(self.rank, 0, used=True).backward()
             optimizer.step()
             table = model.always.weight.requires_grad_(False)
-            before = table.detach().clone()
+            table_before = table.detach().clone()
             for step in range(1, 4):
                 optimizer.zero_grad()
                 model.loss(self.rank, step, used=True).backward()
                 optimizer.step()
-            assert table.grad is None and torch.equal(table, before)
+            assert table.grad is None and torch.equal(table, table_before)
 
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
         """SparseAdam rejects dense gradients. Gradients are set to None, or to zeros in place."""
@@ -317,14 +323,14 @@ class TrainingChecks(OptimizerFixture):
 
         for as_dense, to_none in itertools.product((False, True), repeat=2):
             model, reference = EmbeddingModel(), EmbeddingModel()
-            plain = make_optimizers(reference)
+            reference_optimizer = make_optimizers(reference)
             distributed = [
                 hvd.DistributedOptimizer(optimizer, sparse_as_dense=as_dense)
                 for optimizer in make_optimizers(model)
             ]
             for step in range(4):
                 self.train_tables(model, distributed, [self.rank], step, to_none)
-                self.train_tables(reference, plain, range(self.size), step, True)
+                self.train_tables(reference, reference_optimizer, range(self.size), step, True)
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
@@ -334,10 +340,10 @@ class TrainingChecks(OptimizerFixture):
         optimizers: Sequence[torch.optim.Optimizer],
         ranks: Sequence[int],
         step: int,
-        to_none: bool,
+        set_to_none: bool,
     ) -> None:
         for optimizer in optimizers:
-            optimizer.zero_grad(to_none)
+            optimizer.zero_grad(set_to_none)
         for rank in ranks:
             (model.loss(rank, step, used=False) / len(ranks)).backward()
         for optimizer in optimizers:
@@ -353,21 +359,21 @@ class TrainingChecks(OptimizerFixture):
         optimizer = hvd.DistributedOptimizer(
             torch.optim.Adam(model.parameters(), lr=0.01), op=hvd.Adasum, **options
         )
-        plain = torch.optim.Adam(local.parameters(), lr=0.01)
+        local_optimizer = torch.optim.Adam(local.parameters(), lr=0.01)
         for step in range(3):
             start = copy.deepcopy(model.state_dict())
             local.load_state_dict(start)
-            for module, module_optimizer in ((model, optimizer), (local, plain)):
+            for module, module_optimizer in ((model, optimizer), (local, local_optimizer)):
                 module_optimizer.zero_grad()
                 for number in range(passes):
                     square_loss(module, self.rank, 2 * step + number).backward()
             optimizer.synchronize()  # has nothing to do
             optimizer.step()
-            plain.step()
+            local_optimizer.step()
             for name, parameter in local.named_parameters():
-                wanted = start[name] + combine(parameter.detach() - start[name])
-                found = model.get_parameter(name)
-                torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
+                expected = start[name] + combine(parameter.detach() - start[name])
+                actual = model.get_parameter(name)
+                torch.testing.assert_close(actual, expected, rtol=0, atol=5e-5)
         self.expect_same_everywhere(model)
 
     def check_adasum(self) -> None:
@@ -379,8 +385,8 @@ class TrainingChecks(OptimizerFixture):
         self.expect_deltas(adasum, compression=hvd.Compression.fp16)
 
     def check_adasum_of_frozen_parameters_with_a_gradient(self) -> None:
-        """Their momentum would still move them, and it differs by rank. The last rank has no
-        gradient for the frozen parameter."""
+        """The momentum of frozen parameters differs by rank, and would still change them. The last
+        rank has no gradient for the frozen parameter."""
         model = network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), op=hvd.Adasum
@@ -397,19 +403,19 @@ class TrainingChecks(OptimizerFixture):
     def check_adasum_with_a_grad_scaler_skips_the_same_steps_on_all_ranks(self) -> None:
         """One rank's overflow skips a step on all ranks, with and without unscale_()."""
         overflows = {2: 0, 4: self.size - 1}  # step: rank
-        for unscales, scales in ((False, True), (True, True), (False, False)):
+        for unscales, scales_loss in ((False, True), (True, True), (False, False)):
             torch.manual_seed(5)
             model = nn.Linear(3, 2)
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), op=hvd.Adasum
             )
-            scaler = torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scales)
+            scaler = torch.amp.GradScaler("cpu", init_scale=16.0, enabled=scales_loss)
             for step in range(7):
-                if not scales and step in overflows:
+                if not scales_loss and step in overflows:
                     continue  # with a scaler, an overflow must have the same effect
                 optimizer.zero_grad()
                 loss = model(torch.full((4, 3), 1.0 + self.rank + step % 2)).square().mean()
-                if scales and overflows.get(step) == self.rank:
+                if scales_loss and overflows.get(step) == self.rank:
                     loss = loss * float("inf")
                 scaler.scale(loss).backward()
                 if unscales:
@@ -417,24 +423,24 @@ class TrainingChecks(OptimizerFixture):
                 scaler.step(optimizer)
                 scaler.update()
                 self.expect_same_everywhere(model)
-            if scales and not unscales:
+            if scales_loss and not unscales:
                 trained = [parameter.detach().clone() for parameter in model.parameters()]
-            for parameter, wanted in zip(model.parameters(), trained, strict=True):
-                assert torch.equal(parameter, wanted), (unscales, scales)
+            for parameter, expected in zip(model.parameters(), trained, strict=True):
+                assert torch.equal(parameter, expected), (unscales, scales_loss)
 
     def check_adasum_restores_parameters_if_a_step_cannot_be_combined(self) -> None:
         if self.size == 1:
             return
         torch.manual_seed(1)
         model = nn.Linear(5, 2).double()
-        before = copy.deepcopy(model)
+        model_before = copy.deepcopy(model)
         compression = hvd.Compression.none if self.rank else hvd.Compression.fp16
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), compression=compression, op=hvd.Adasum
         )
         square_loss(model, 0, 0).backward()
         self.expect_error("deltas", optimizer.step)
-        self.expect_equal(model, before, tolerance=0)
+        self.expect_equal(model, model_before, tolerance=0)
 
     def check_misuse_is_also_an_assertion(self) -> None:
         if self.size == 1:
@@ -454,12 +460,14 @@ class TrainingChecks(OptimizerFixture):
     def check_fresh_state_of_a_distributed_optimizer(self) -> None:
         """Parameters and gradients do not change; trained ones get state."""
         model = network()
-        before = copy.deepcopy(model)
+        model_before = copy.deepcopy(model)
         model[0].weight.requires_grad_(False)
-        inner = torch.optim.Adam(model.parameters(), lr=0.1 * (self.rank + 1), weight_decay=0.1)
-        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+        wrapped_optimizer = torch.optim.Adam(
+            model.parameters(), lr=0.1 * (self.rank + 1), weight_decay=0.1
+        )
+        optimizer = hvd.DistributedOptimizer(wrapped_optimizer, model.named_parameters())
         hvd.broadcast_optimizer_state(optimizer, 0, model)
-        self.expect_equal(model, before, tolerance=0)
+        self.expect_equal(model, model_before, tolerance=0)
         assert optimizer.param_groups[0]["lr"] == 0.1
         assert all(parameter.grad is None for parameter in model.parameters())
         assert len(optimizer.state_dict()["state"]) == len(list(model.parameters())) - 1

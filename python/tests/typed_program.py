@@ -1,4 +1,4 @@
-"""A program of a user, with the types that its calls return. It is only checked, and never run.
+"""A user's program, with the types that its calls return. mypy checks it, but no test runs it.
 
 test_types.py checks it twice: as it is, and with Horovod's import.
 """
@@ -76,7 +76,7 @@ def clipped_step(model: nn.Module, loss: torch.Tensor) -> torch.optim.SGD:
 def optimizers(
     adam: torch.optim.Adam,
     adamw: torch.optim.AdamW,
-    unknown: torch.optim.Optimizer,
+    any_optimizer: torch.optim.Optimizer,
     own: OwnOptimizer,
 ) -> None:
     distributed_adam: torch.optim.Adam = hvd.DistributedOptimizer(adam)
@@ -84,7 +84,7 @@ def optimizers(
     hvd.DistributedOptimizer(adamw).synchronize()
     hvd.broadcast_optimizer_state(distributed_adam, root_rank=0)
     hvd.broadcast_optimizer_state(distributed_adamw, root_rank=0)
-    assert_type(hvd.DistributedOptimizer(unknown), torch.optim.Optimizer)
+    assert_type(hvd.DistributedOptimizer(any_optimizer), torch.optim.Optimizer)
     distributed = hvd.DistributedOptimizer(own)
     assert_type(distributed, OwnOptimizer)
     assert isinstance(distributed, hvd.AnyDistributedOptimizer)

@@ -1,5 +1,5 @@
-// Reports a failed allocation as a Status. Exceptions may not leave the engine: neither through the
-// public C++ interface nor from one of our threads.
+// Turns a failed allocation into a Status. No exception may leave the engine, neither through the
+// public C++ interface nor from a thread of the engine.
 #pragma once
 
 #include <new>
@@ -10,17 +10,17 @@
 namespace farandole {
 
 // Returns what `call` returns (a Status or a Result), or kStop if an allocation failed in it.
-// `what` returns the beginning of the error text, such as "rank 3 cannot join the job"; it is
-// called only after a failed allocation.
+// `error_prefix` returns the beginning of the error text, such as "rank 3 cannot join the job"; it
+// is called only after a failed allocation.
 template <class What, class Call>
-auto catch_bad_alloc(What what, Call call) -> decltype(call()) {
+auto catch_bad_alloc(What error_prefix, Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
     return Status::stop(format_text(
         "{}: there is no memory left (malloc failed); look at `ulimit -v` and the memory limit of "
         "the container",
-        what()));
+        error_prefix()));
   }
 }
 

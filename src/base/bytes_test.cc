@@ -5,22 +5,22 @@
 namespace farandole {
 namespace {
 
-enum class Colour : std::uint8_t { kRed = 3 };
+enum class Color : std::uint8_t { kRed = 3 };
 
 Bytes sample_message() {
   ByteWriter writer;
   writer.put(std::uint32_t{0x01020304});
-  writer.put(Colour::kRed);
+  writer.put(Color::kRed);
   writer.put(std::int64_t{-5});
   writer.put_text("grad/fc1");
   return writer.take();
 }
 
-TEST(Bytes, read_gives_what_was_put) {
+TEST(Bytes, reading_returns_the_written_values) {
   const Bytes bytes = sample_message();
   ByteReader reader(bytes);
   EXPECT_EQ(reader.get<std::uint32_t>(), 0x01020304U);
-  EXPECT_EQ(reader.get<Colour>(), Colour::kRed);
+  EXPECT_EQ(reader.get<Color>(), Color::kRed);
   EXPECT_EQ(reader.get<std::int64_t>(), -5);
   EXPECT_EQ(reader.get_text(), "grad/fc1");
   EXPECT_TRUE(reader.ok());
@@ -32,19 +32,19 @@ TEST(Bytes, are_little_endian) {
   EXPECT_EQ(sample_message()[3], std::byte{1});
 }
 
-TEST(Bytes, every_shorter_message_turns_the_reader_bad) {
+TEST(Bytes, reading_a_truncated_message_fails) {
   const Bytes bytes = sample_message();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     ByteReader reader({bytes.data(), length});
     reader.get<std::uint32_t>();
-    reader.get<Colour>();
+    reader.get<Color>();
     reader.get<std::int64_t>();
     reader.get_text();
     EXPECT_FALSE(reader.ok()) << length;
   }
 }
 
-TEST(Bytes, an_absurd_length_is_rejected_and_the_reader_stays_bad) {
+TEST(Bytes, an_impossible_length_is_rejected_and_later_reads_fail) {
   ByteWriter writer;
   writer.put(std::uint32_t{0xffffffff});
   writer.put(std::uint8_t{7});

@@ -19,7 +19,7 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// A clock that only moves when advance() is called. All functions: any thread.
+// A clock that only moves when advance() is called. Any thread may call all functions.
 class SimulatedClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(Duration(elapsed_.load())); }

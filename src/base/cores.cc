@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// Far above the number of hardware threads of any host.
+// Enough for far more hardware threads than any host has.
 constexpr std::size_t kSetsMax = 64;
 constexpr int kNumbersMax = static_cast<int>(kSetsMax * CPU_SETSIZE);
 
@@ -29,7 +29,7 @@ std::optional<std::string> read_text(const char* path) {
 }  // namespace
 
 std::vector<int> usable_hardware_threads(pid_t process) {
-  // The kernel refuses a mask that has no room for its largest number of a hardware thread.
+  // The kernel rejects a mask that is too small for the numbers of all its hardware threads.
   for (std::size_t sets = 1; sets <= kSetsMax; sets *= 2) {
     std::vector<cpu_set_t> mask(sets);
     const std::size_t bytes = sets * sizeof(cpu_set_t);

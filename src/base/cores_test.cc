@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(Cores, ReadsQuotas) {
+TEST(Cores, ReadsCpuQuotas) {
   EXPECT_EQ(cores_in_cpu_max("max 100000\n"), std::nullopt);
   EXPECT_EQ(cores_in_cpu_max("-1\n 100000\n"), std::nullopt);
   EXPECT_EQ(cores_in_cpu_max("400000 100000"), std::optional(4));
@@ -26,18 +26,18 @@ TEST(Cores, ReadsQuotas) {
 }
 
 TEST(Cores, CountsOnlyCoresOfTheAffinityMask) {
-  // The affinity belongs to this thread and ends with it.
+  // In a thread of its own, because the affinity mask must not change for the other tests.
   std::thread([] {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(::sched_getcpu(), &one);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+    cpu_set_t single_core;
+    CPU_ZERO(&single_core);
+    CPU_SET(::sched_getcpu(), &single_core);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(single_core), &single_core), 0);
     EXPECT_EQ(usable_cores(), 1);
     EXPECT_THAT(usable_hardware_threads(), ElementsAre(::sched_getcpu()));
   }).join();
 }
 
-TEST(Cores, AProcessThatHasEndedHasNone) {
+TEST(Cores, AProcessThatHasEndedHasNoHardwareThreads) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -49,10 +49,10 @@ TEST(Cores, AProcessIsBoundIfItHasOtherHardwareThreadsThanItsLauncher) {
   EXPECT_EQ(bound_hardware_threads(::getpid(), ::getpid()), "");
   if (usable_hardware_threads().size() < 2) GTEST_SKIP() << "there is one hardware thread only";
   std::thread([] {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(usable_hardware_threads().back(), &one);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+    cpu_set_t single_core;
+    CPU_ZERO(&single_core);
+    CPU_SET(usable_hardware_threads().back(), &single_core);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(single_core), &single_core), 0);
     EXPECT_EQ(bound_hardware_threads(::gettid(), ::getpid()), list_text(usable_hardware_threads()));
   }).join();
 }

@@ -15,9 +15,9 @@ class Descriptor {
   // Gives a new, long-lived descriptor a number above 2. Otherwise, if the user's program has
   // closed its standard streams, the kernel would give their numbers to the next descriptors, and
   // the program's print() could write into our shared memory. −1 stays −1, and errno is kept.
-  static Descriptor beyond_standard(int number) {
-    Descriptor given(number);
-    if (number < 0 || number > STDERR_FILENO) return given;
+  static Descriptor above_standard_streams(int number) {
+    Descriptor owned(number);
+    if (number < 0 || number > STDERR_FILENO) return owned;
     return Descriptor(::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   }
   Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}

@@ -1,6 +1,6 @@
-// Checks that the process can open as many descriptors as a job needs. This check comes before the
-// first of these descriptors is opened, because a rank must not fail half-way. Also writes the
-// advice for the errors of open() and similar calls.
+// Checks that the process can open as many descriptors as a job needs. The check runs before the
+// first of these descriptors is opened, so that a rank never fails after it has opened some of
+// them. Also writes the advice for the errors of open() and similar calls.
 #pragma once
 
 #include <string>

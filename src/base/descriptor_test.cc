@@ -25,7 +25,7 @@ TEST(Descriptor, is_closed_by_the_destructor) {
   EXPECT_FALSE(is_open(number));
 }
 
-TEST(Descriptor, move_assignment_closes_the_former_descriptor) {
+TEST(Descriptor, move_assignment_closes_the_previous_descriptor) {
   Descriptor first(open_null());
   Descriptor second(open_null());
   const int kept = first.get();
@@ -40,7 +40,7 @@ TEST(Descriptor, move_assignment_closes_the_former_descriptor) {
   EXPECT_TRUE(is_open(kept));
 }
 
-TEST(Descriptor, release_gives_the_number_away_open) {
+TEST(Descriptor, release_returns_the_number_without_closing_it) {
   Descriptor descriptor(open_null());
   Descriptor owner(descriptor.release());
   EXPECT_FALSE(descriptor.valid());
@@ -60,13 +60,13 @@ TEST(Descriptor, CanBeMovedBeyondTheStandardDescriptors) {
   const int kept = ::dup(STDIN_FILENO);
   ASSERT_GT(kept, STDERR_FILENO);
   ::close(STDIN_FILENO);
-  const auto moved = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const auto moved = Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_GT(moved.get(), STDERR_FILENO);
   EXPECT_EQ(::fcntl(moved.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_LT(::fcntl(STDIN_FILENO, F_GETFD), 0);
   ASSERT_EQ(::dup2(kept, STDIN_FILENO), STDIN_FILENO);
   ::close(kept);
-  EXPECT_FALSE(Descriptor::beyond_standard(-1).valid());
+  EXPECT_FALSE(Descriptor::above_standard_streams(-1).valid());
 }
 
 }  // namespace

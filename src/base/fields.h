@@ -1,5 +1,5 @@
-// Writes and reads the fields of a message in the same order. One function of a message visits all
-// of its fields, and serves both directions:
+// Writes and reads the fields of a message in the same order. One function visits all fields of a
+// message. The same function is used for writing and for reading:
 //   void fields(auto& visit, auto& message) { visit(message.rank), visit(message.name); }
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace farandole {
 
-// A list begins with its length u32, an optional value with a u8 that says whether there is one.
+// A list begins with its length (u32). An optional value begins with a u8 that says whether a value
+// follows.
 struct FieldWriter {
   void operator()(std::uint8_t number) { bytes.put(number); }
   void operator()(std::uint32_t number) { bytes.put(number); }
@@ -51,7 +52,7 @@ struct FieldReader {
     (*this)(has_value);
     if (has_value) (*this)(value.emplace());
   }
-  // Whether all bytes were read, and none was missing.
+  // Whether the message had exactly the bytes of these fields.
   bool is_complete() const { return bytes.ok() && bytes.at_end(); }
 
   ByteReader bytes;

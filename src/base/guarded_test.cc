@@ -10,9 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kHangGuard = 60s;
+constexpr auto kTestTimeout = 60s;
 
-TEST(Guarded, keeps_every_change_of_many_threads) {
+TEST(Guarded, no_change_of_a_thread_is_lost) {
   Guarded<int> counter(0);
   {
     std::vector<std::jthread> threads;
@@ -35,19 +35,19 @@ TEST(Guarded, wait_sees_the_change_of_another_thread) {
   EXPECT_EQ(lock->front(), 7);
 }
 
-TEST(Guarded, a_thread_that_waits_at_a_queue_is_woken_there) {
+TEST(Guarded, notifying_a_queue_wakes_the_threads_that_wait_in_it) {
   Guarded<bool> ready(false);
-  WaitQueue queue_of_waiters;
+  WaitQueue wait_queue;
   const std::jthread writer([&] {
     *ready.lock() = true;
-    queue_of_waiters.notify_all();
+    wait_queue.notify_all();
   });
   auto lock = ready.lock();
-  lock.wait_at(queue_of_waiters, [](bool value) { return value; });
+  lock.wait_at(wait_queue, [](bool value) { return value; });
   EXPECT_TRUE(*lock);
 }
 
-TEST(Guarded, wait_until_says_whether_it_became_true) {
+TEST(Guarded, wait_until_returns_whether_the_condition_became_true) {
   Guarded<bool> ready(false);
   EXPECT_FALSE(ready.lock().wait_until(std::chrono::steady_clock::now() + 1ms,
                                        [](bool value) { return value; }));
@@ -55,7 +55,7 @@ TEST(Guarded, wait_until_says_whether_it_became_true) {
     *ready.lock() = true;
     ready.notify_all();
   });
-  EXPECT_TRUE(ready.lock().wait_until(std::chrono::steady_clock::now() + kHangGuard,
+  EXPECT_TRUE(ready.lock().wait_until(std::chrono::steady_clock::now() + kTestTimeout,
                                       [](bool value) { return value; }));
 }
 

@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// "hen:2222", or "[fd00::1]:2222", because an IPv6 address needs brackets.
+// Returns "hen:2222". An IPv6 address gets brackets: "[fd00::1]:2222".
 inline std::string host_and_port(std::string_view host, std::uint64_t port) {
   const bool is_v6 = host.find(':') != std::string_view::npos;
   return format_text("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);

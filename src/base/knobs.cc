@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::string_view kYes = "1|true|on|yes";
+constexpr std::string_view kTrueWords = "1|true|on|yes";
 
 std::string in_lower_case(std::string_view text) {
   std::string lowered(text);
@@ -56,7 +56,7 @@ bool parse(const KnobRow& row, std::string_view text, std::string& value) {
 
 bool parse(const KnobRow& /*row*/, std::string_view text, bool& value) {
   const std::string word = in_lower_case(text);
-  value = is_one_of(word, kYes);
+  value = is_one_of(word, kTrueWords);
   return value || is_one_of(word, "0|false|off|no");
 }
 
@@ -64,8 +64,9 @@ template <class Value>
 bool parse(const KnobRow& row, std::string_view text, Value& value) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || rest != end || number < row.min || number > row.max) return false;
+  const auto [parse_end, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || parse_end != end || number < row.min || number > row.max)
+    return false;
   if constexpr (std::is_integral_v<Value>)
     value = static_cast<Value>(number);
   else
@@ -83,8 +84,7 @@ std::string text_of(const Value& value) {
     return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(value).count());
 }
 
-// The variable that gives the value of a row, and its text. `variable` is empty if no variable is
-// set.
+// The environment variable that sets a knob, and its text. `variable` is empty if none is set.
 struct Source {
   std::string_view variable;
   std::string_view text;
@@ -93,8 +93,9 @@ struct Source {
 Source source_of(const KnobRow& row, const Environment& environment) {
   const auto value = [&](std::string_view name) { return variable_text(environment, name); };
   if (const auto text = value(row.name); !text.empty()) return {row.name, text};
-  if (is_one_of(in_lower_case(value(row.old_off_switch)), kYes)) return {row.old_off_switch, "0"};
-  if (const auto text = value(row.old_name); !text.empty()) return {row.old_name, text};
+  if (is_one_of(in_lower_case(value(row.horovod_off_switch)), kTrueWords))
+    return {row.horovod_off_switch, "0"};
+  if (const auto text = value(row.horovod_name); !text.empty()) return {row.horovod_name, text};
   return {};
 }
 

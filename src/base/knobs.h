@@ -20,12 +20,12 @@ enum class KnobType : std::uint8_t {
 };
 
 KnobType type_of(const KnobRow& row);
-// The row of an environment variable, which must exist.
+// Returns the row of this environment variable. The row must exist.
 const KnobRow& knob_named(std::string_view name);
-// The value as a user would write it.
+// Returns the value of a knob as a user would write it.
 std::string value_text(const KnobRow& row, const Knobs& knobs);
 
-// Answers like getenv. An empty value counts as not set.
+// Returns the value of an environment variable, like getenv. An empty value counts as not set.
 using Environment = std::function<const char*(const char*)>;
 // The value of a variable; empty if it is not set, or if `name` is empty.
 std::string_view variable_text(const Environment& environment, std::string_view name);
@@ -39,11 +39,12 @@ Status read_knobs(Knobs& knobs, const Environment& environment);
 // limit, the warning must come before the ranks reach this limit, even if the user has switched
 // warnings off.
 std::chrono::seconds stall_warning_of(const Knobs& knobs);
-// Returns the file of the timeline that starts with the job; empty for none. In Horovod, DYNAMIC
-// allows start_timeline() later. Here that is always allowed.
+// Returns the file of the timeline that starts with the job. Empty if none starts with the job.
+// With the path DYNAMIC, Horovod allows a later start_timeline(). Here this is always allowed, so
+// DYNAMIC counts as empty.
 std::string timeline_path_of(const Knobs& knobs);
-// Sets one knob. `shown_name` is what the user wrote before the text, such as "--log-level".
-// Errors: kFixCall if the text is not an allowed value.
+// Sets one knob. Errors show `shown_name`, the flag or variable that the user has set, such as
+// "--log-level". Errors: kFixCall if the text is not an allowed value.
 Status set_knob(Knobs& knobs, const KnobRow& row, std::string_view shown_name,
                 std::string_view text);
 

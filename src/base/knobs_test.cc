@@ -40,11 +40,13 @@ TEST(KnobRows, have_unique_names_flags_and_fields) {
     EXPECT_EQ(&knob_named(row.name), &row);
     EXPECT_TRUE(fields.insert(row.field(knobs)).second) << row.name;
     EXPECT_TRUE(row.name.starts_with("FARANDOLE_")) << row.name;
-    EXPECT_TRUE(row.old_name.empty() || row.old_name.starts_with("HOROVOD_")) << row.old_name;
+    EXPECT_TRUE(row.horovod_name.empty() || row.horovod_name.starts_with("HOROVOD_"))
+        << row.horovod_name;
     EXPECT_TRUE(row.flag.empty() || row.flag.starts_with("--")) << row.flag;
     EXPECT_TRUE(row.help.ends_with('.')) << row.name;
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    EXPECT_TRUE(row.old_name.empty() || names.insert(row.old_name).second) << row.old_name;
+    EXPECT_TRUE(row.horovod_name.empty() || names.insert(row.horovod_name).second)
+        << row.horovod_name;
     EXPECT_TRUE(row.flag.empty() || flags.insert(row.flag).second) << row.flag;
   }
 }
@@ -71,7 +73,7 @@ TEST(Knobs, have_their_defaults_in_an_empty_environment) {
   for (const KnobRow& row : kKnobs) EXPECT_FALSE(is_set(row.name, {})) << row.name;
 }
 
-TEST(Knobs, read_the_new_name_the_old_name_and_prefer_the_new) {
+TEST(Knobs, the_new_name_overrides_the_old_name) {
   const Variables variables = {{"FARANDOLE_SIZE", "4"},
                                {"HOROVOD_SIZE", "8"},
                                {"HOROVOD_RANK", "3"},
@@ -87,7 +89,7 @@ TEST(Knobs, read_the_new_name_the_old_name_and_prefer_the_new) {
   EXPECT_FALSE(is_set("FARANDOLE_LOCAL_RANK", variables));
 }
 
-TEST(Knobs, an_old_switch_turns_off_unless_the_new_name_says_otherwise) {
+TEST(Knobs, the_new_name_overrides_an_old_off_switch) {
   const Variables off = {{"HOROVOD_STALL_CHECK_DISABLE", "1"},
                          {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "60"}};
   EXPECT_EQ(read(off)->stall_warning, std::chrono::seconds(0));
@@ -142,7 +144,7 @@ TEST(Knobs, texts_stay_as_they_are) {
   EXPECT_EQ(timeline_path_of(*read({{"HOROVOD_TIMELINE", "DYNAMIC"}})), "");
 }
 
-TEST(Knobs, know_what_must_be_the_same_on_all_ranks) {
+TEST(Knobs, list_the_values_that_must_be_equal_on_all_ranks) {
   Knobs knobs;
   knobs.bucket_bytes = 7;
   knobs.stall_limit = std::chrono::seconds(9);  // may differ
@@ -152,37 +154,37 @@ TEST(Knobs, know_what_must_be_the_same_on_all_ranks) {
   EXPECT_FALSE(values.contains("FARANDOLE_STALL_LIMIT"));
 }
 
-struct BadValue {
+struct InvalidValue {
   const char* variable;
   const char* value;
   const char* allowed;
 };
 
-class KnobsReject : public ::testing::TestWithParam<BadValue> {};
+class InvalidKnobTest : public ::testing::TestWithParam<InvalidValue> {};
 
-TEST_P(KnobsReject, a_bad_value_naming_variable_value_and_what_is_allowed) {
-  const BadValue& bad = GetParam();
-  const auto knobs = read({{bad.variable, bad.value}});
+TEST_P(InvalidKnobTest, is_rejected_with_the_variable_the_value_and_the_allowed_values) {
+  const InvalidValue& invalid = GetParam();
+  const auto knobs = read({{invalid.variable, invalid.value}});
   ASSERT_FALSE(knobs.ok());
   EXPECT_EQ(knobs.status().code(), StatusCode::kFixCall);
-  EXPECT_THAT(knobs.status().message(), HasSubstr(bad.variable));
-  EXPECT_THAT(knobs.status().message(), HasSubstr(std::string("\"") + bad.value + "\""));
-  EXPECT_THAT(knobs.status().message(), HasSubstr(bad.allowed));
+  EXPECT_THAT(knobs.status().message(), HasSubstr(invalid.variable));
+  EXPECT_THAT(knobs.status().message(), HasSubstr(std::string("\"") + invalid.value + "\""));
+  EXPECT_THAT(knobs.status().message(), HasSubstr(invalid.allowed));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Values, KnobsReject,
-    ::testing::Values(BadValue{"FARANDOLE_RANK", "-1", "from 0 to 1048575"},
-                      BadValue{"FARANDOLE_RANK", "1x", "a whole number"},
-                      BadValue{"FARANDOLE_RANK", " 1", "a whole number"},
-                      BadValue{"FARANDOLE_SIZE", "0", "from 1 to"},
-                      BadValue{"HOROVOD_SIZE", "many", "a whole number"},
-                      BadValue{"FARANDOLE_BUCKET_BYTES", "99999999999999999999", "from 0 to"},
-                      BadValue{"FARANDOLE_START_TIMEOUT", "0.5", "from 1 to 604800"},
-                      BadValue{"FARANDOLE_START_TIMEOUT", "9223372036854775807", "from 1 to"},
-                      BadValue{"FARANDOLE_LOG_LEVEL", "loud", "one of trace|debug|info"},
-                      BadValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
-                      BadValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));
+    Values, InvalidKnobTest,
+    ::testing::Values(InvalidValue{"FARANDOLE_RANK", "-1", "from 0 to 1048575"},
+                      InvalidValue{"FARANDOLE_RANK", "1x", "a whole number"},
+                      InvalidValue{"FARANDOLE_RANK", " 1", "a whole number"},
+                      InvalidValue{"FARANDOLE_SIZE", "0", "from 1 to"},
+                      InvalidValue{"HOROVOD_SIZE", "many", "a whole number"},
+                      InvalidValue{"FARANDOLE_BUCKET_BYTES", "99999999999999999999", "from 0 to"},
+                      InvalidValue{"FARANDOLE_START_TIMEOUT", "0.5", "from 1 to 604800"},
+                      InvalidValue{"FARANDOLE_START_TIMEOUT", "9223372036854775807", "from 1 to"},
+                      InvalidValue{"FARANDOLE_LOG_LEVEL", "loud", "one of trace|debug|info"},
+                      InvalidValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
+                      InvalidValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));
 
 TEST(Knobs, an_error_quotes_the_name_and_the_value_that_the_user_wrote) {
   Knobs knobs;

@@ -28,8 +28,8 @@ constexpr std::array<LevelRow, 6> kLevels = {{
 
 const LevelRow& row_of(Level level) { return kLevels[static_cast<std::size_t>(level)]; }
 
-// spdlog's level names differ from the knob's words, so our own text of the line has the knob's
-// word.
+// spdlog's level names differ from the words of the knob. So the pattern has no level name, and our
+// own text of each line contains the word of the knob.
 std::string pattern_for(const Log::Options& options) {
   return options.hide_time ? "%v" : "%Y-%m-%d %H:%M:%S.%e %v";
 }

@@ -15,7 +15,8 @@ enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFata
 // Returns the level with this name in lower case. Errors: kFixCall.
 Result<Level> level_named(std::string_view name);
 
-// Thread-safe: each line is written whole. Made once per process or engine and passed on.
+// Any thread may log, and lines do not mix. Each process or engine makes one Log and passes it to
+// its parts.
 class Log {
  public:
   struct Options {

@@ -36,7 +36,7 @@ TEST(Log, shows_the_time_unless_told_not_to) {
   EXPECT_THAT(printed, MatchesRegex("[0-9]+-[0-9]+-[0-9]+ [0-9:.]+ farandole warning: late\n"));
 }
 
-TEST(Log, drops_what_is_below_its_level) {
+TEST(Log, drops_lines_below_its_level) {
   const std::string printed = printed_by([] {
     const Log log({.level = Level::kInfo, .hide_time = true});
     log(Level::kTrace, "trace");

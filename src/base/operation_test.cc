@@ -17,13 +17,14 @@ TEST(Operations, are_indexed_by_the_enum_and_have_unique_names) {
   EXPECT_EQ(row_of(Operation::kBarrier).name, "barrier");
 }
 
-TEST(Operations, only_gathering_lets_the_first_dimension_differ) {
+TEST(Operations, only_gathers_allow_different_first_dimensions) {
   for (const OperationRow& row : kOperations)
-    EXPECT_EQ(row.shape_rule == ShapeRule::kAllButFirst, row.output_rule == OutputRule::kReceived)
+    EXPECT_EQ(row.shape_rule == ShapeRule::kAllButFirst,
+              row.output_rule == OutputRule::kEngineMemory)
         << row.name;
 }
 
-TEST(ReduceOps, have_the_name_of_their_enum) {
+TEST(ReduceOps, have_the_names_of_their_enumerators) {
   EXPECT_EQ(name_of(ReduceOp::kSum), "sum");
   EXPECT_EQ(name_of(ReduceOp::kAverage), "average");
   EXPECT_EQ(name_of(ReduceOp::kMin), "min");

@@ -28,7 +28,7 @@ class Poller {
   bool add(int descriptor, Interest what, std::uint64_t tag);
   void remove(int descriptor);
 
-  // Can itself be polled: it is readable when a descriptor is ready.
+  // This descriptor can itself be polled: it is readable when a watched descriptor is ready.
   int descriptor() const { return epoll_.get(); }
 
   // Waits and returns the tags of the ready descriptors. Empty at the deadline or after a signal.

@@ -25,19 +25,19 @@ TEST(ProcessEnd, HasTheExitCodeThatShellsReport) {
 }
 
 TEST(ProcessEnd, AChildIsReapedOnceItHasEnded) {
-  const pid_t exits = ::fork();
-  if (exits == 0) ::_exit(3);
-  const pid_t waits = ::fork();
-  if (waits == 0) {
+  const pid_t exited_child = ::fork();
+  if (exited_child == 0) ::_exit(3);
+  const pid_t waiting_child = ::fork();
+  if (waiting_child == 0) {
     ::pause();
     ::_exit(0);
   }
   std::optional<ProcessEnd> end;
-  while (!(end = reap(exits))) ::poll(nullptr, 0, 1);
+  while (!(end = reap(exited_child))) ::poll(nullptr, 0, 1);
   EXPECT_EQ(end->code, 3);
-  EXPECT_FALSE(reap(waits).has_value());
-  ::kill(waits, SIGKILL);
-  while (!(end = reap(waits))) ::poll(nullptr, 0, 1);
+  EXPECT_FALSE(reap(waiting_child).has_value());
+  ::kill(waiting_child, SIGKILL);
+  while (!(end = reap(waiting_child))) ::poll(nullptr, 0, 1);
   EXPECT_EQ(end->signal, SIGKILL);
 }
 

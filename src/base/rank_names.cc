@@ -2,7 +2,7 @@
 
 namespace farandole {
 
-std::string name_ranks(const std::vector<int>& ranks) {
+std::string ranks_text(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;

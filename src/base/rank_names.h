@@ -7,6 +7,6 @@
 namespace farandole {
 
 // "rank 3", "ranks 0-2, 5". The ranks must be in ascending order.
-std::string name_ranks(const std::vector<int>& ranks);
+std::string ranks_text(const std::vector<int>& ranks);
 
 }  // namespace farandole

@@ -5,10 +5,10 @@
 namespace farandole {
 namespace {
 
-TEST(RankNames, NeighboursShareARange) {
-  EXPECT_EQ(name_ranks({3}), "rank 3");
-  EXPECT_EQ(name_ranks({0, 1}), "ranks 0, 1");
-  EXPECT_EQ(name_ranks({0, 1, 2, 5, 7, 8}), "ranks 0-2, 5, 7, 8");
+TEST(RankNames, ConsecutiveRanksFormARange) {
+  EXPECT_EQ(ranks_text({3}), "rank 3");
+  EXPECT_EQ(ranks_text({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(ranks_text({0, 1, 2, 5, 7, 8}), "ranks 0-2, 5, 7, 8");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Our own executable, and programs in its folder. In a virtual environment, Python and its programs
-// are in this folder, even if the environment is not activated.
+// Finds our own executable, and programs in its folder. In a virtual environment, Python and its
+// programs are in this folder, so we find them even if the environment is not activated.
 #pragma once
 
 #include <unistd.h>

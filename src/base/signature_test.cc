@@ -21,7 +21,7 @@ Signature sample_signature() {
   return signature;
 }
 
-TEST(Signature, EveryFieldCounts) {
+TEST(Signature, EveryFieldChangesTheDigest) {
   const std::vector<std::function<void(Signature&)>> changes = {
       [](Signature& s) { s.name = "v"; },
       [](Signature& s) { s.operation = Operation::kBarrier; },

@@ -45,9 +45,9 @@ std::string own_cgroup(std::string_view controller) {
 std::optional<CgroupLimit> smaller_limit(std::optional<CgroupLimit> best, const std::string& folder,
                                          std::string_view limit_name, std::string_view used_name) {
   const std::string path = format_text("{}/{}", folder, limit_name);
-  const auto limit = file_number(path);
+  const auto limit = number_in_file(path);
   if (!limit || *limit >= kNoLimit || (best && best->limit <= *limit)) return best;
-  return CgroupLimit{*limit, file_number(format_text("{}/{}", folder, used_name)).value_or(0),
+  return CgroupLimit{*limit, number_in_file(format_text("{}/{}", folder, used_name)).value_or(0),
                      path};
 }
 
@@ -56,18 +56,19 @@ std::optional<CgroupLimit> smaller_limit(std::optional<CgroupLimit> best, const 
 std::optional<std::string> file_text(const std::string& path) {
   std::ifstream file(path);
   std::string text;
-  std::array<char, 4096> part{};
-  while (file && (file.read(part.data(), part.size()), file.gcount() > 0))
-    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  std::array<char, 4096> buffer{};
+  while (file && (file.read(buffer.data(), buffer.size()), file.gcount() > 0))
+    text.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
   if (!file.eof()) return std::nullopt;  // it cannot be read, or it is a folder
   return text;
 }
 
-std::optional<std::int64_t> file_number(const std::string& path) {
+std::optional<std::int64_t> number_in_file(const std::string& path) {
   const auto text = file_text(path);
   if (!text) return std::nullopt;
   std::int64_t number = 0;
-  const auto [rest, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  const auto [parse_end, error] =
+      std::from_chars(text->data(), text->data() + text->size(), number);
   // A number that is too large means no limit, like "max".
   if (error == std::errc::result_out_of_range) return std::numeric_limits<std::int64_t>::max();
   return error == std::errc() ? std::optional(number) : std::nullopt;
@@ -77,8 +78,8 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(name) || line.substr(name.size(), 1) != ":") continue;
-    std::istringstream rest(line.substr(name.size() + 1));
-    if (std::int64_t number = 0; rest >> number) return number;
+    std::istringstream value_text(line.substr(name.size() + 1));
+    if (std::int64_t number = 0; value_text >> number) return number;
   }
   return std::nullopt;
 }

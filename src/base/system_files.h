@@ -10,11 +10,12 @@ namespace farandole {
 
 std::optional<std::string> file_text(const std::string& path);
 // Returns the number at the beginning of a file.
-std::optional<std::int64_t> file_number(const std::string& path);
+std::optional<std::int64_t> number_in_file(const std::string& path);
 // Returns the number after "NAME:" at the start of a line, as in /proc/meminfo.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
-// Names of files of a control group. The old ones are those of cgroup version 1.
+// The files of a control group that have a limit and how much of it is used. Those with `old_` are
+// for version 1 of control groups.
 struct CgroupFiles {
   std::string_view controller;  // "memory"
   std::string_view limit_file;
@@ -35,6 +36,6 @@ std::optional<CgroupLimit> smallest_memory_limit();
 // /proc cannot be read.
 std::int64_t usable_memory();
 // Returns how much freed memory all workers of a job together may keep for new tensors.
-inline std::int64_t kept_bytes_of_all_workers() { return usable_memory() / 4; }
+inline std::int64_t kept_bytes_max_of_all_workers() { return usable_memory() / 4; }
 
 }  // namespace farandole

@@ -35,7 +35,7 @@ std::optional<Attributes> fair_attributes() {
 
 }  // namespace
 
-void begin_own_thread(const char* name) {
+void set_up_own_thread(const char* name) {
   ::pthread_setname_np(::pthread_self(), name);
   sigset_t blocked;
   sigfillset(&blocked);

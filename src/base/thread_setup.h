@@ -10,7 +10,7 @@ namespace farandole {
 // that the user's threads receive them. Otherwise, a handler could run in our thread, and would not
 // interrupt a system call in which the program waits. Signals that the thread itself causes (such
 // as SIGSEGV) still arrive, so that Python's faulthandler can report them.
-void begin_own_thread(const char* name);
+void set_up_own_thread(const char* name);
 
 // A time slice is how long the kernel lets a thread compute before it runs others of the same
 // priority. This is the shortest time slice that the kernel grants.

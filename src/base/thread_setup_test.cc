@@ -17,7 +17,7 @@ TEST(OwnThread, HasANameAndBlocksAllSignalsExceptFaults) {
   std::array<char, 16> name{};
   sigset_t blocked;
   std::thread([&] {
-    begin_own_thread("farandole-test");
+    set_up_own_thread("farandole-test");
     ::pthread_getname_np(::pthread_self(), name.data(), name.size());
     ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   }).join();
@@ -29,21 +29,22 @@ TEST(OwnThread, HasANameAndBlocksAllSignalsExceptFaults) {
 }
 
 TEST(TimeSlice, BecomesTheShortestForTheCallingThreadOnly) {
-  const std::uint64_t before = time_slice_ns();
-  if (before == 0) GTEST_SKIP() << "this kernel has no time slices of threads (Linux 6.12 has)";
+  const std::uint64_t slice_before = time_slice_ns();
+  if (slice_before == 0)
+    GTEST_SKIP() << "this kernel has no time slices of threads (Linux 6.12 has)";
   std::thread([] {
-    for (int time = 0; time < 2; ++time) {
+    for (int repetition = 0; repetition < 2; ++repetition) {
       request_short_time_slices();
       EXPECT_EQ(time_slice_ns(), kShortestTimeSliceNs);
     }
   }).join();
-  EXPECT_EQ(time_slice_ns(), before);
+  EXPECT_EQ(time_slice_ns(), slice_before);
 }
 
 TEST(TimeSlice, IsUnchangedUnderAnotherSchedulingPolicy) {
   std::thread([] {
-    const sched_param none{};
-    ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);
+    const sched_param priority{};
+    ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &priority), 0);
     request_short_time_slices();
     EXPECT_EQ(::sched_getscheduler(0), SCHED_IDLE);
     EXPECT_EQ(time_slice_ns(), 0U);

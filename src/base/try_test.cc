@@ -23,13 +23,13 @@ Status check_divisible_by_four(int value) {
   return {};
 }
 
-TEST(Try, goes_on_with_the_value) {
+TEST(Try, continues_with_the_value) {
   ASSERT_TRUE(quarter_of(12).ok());
   EXPECT_EQ(*quarter_of(12), 3);
   EXPECT_TRUE(check_divisible_by_four(12).ok());
 }
 
-TEST(Try, leaves_with_the_first_failure) {
+TEST(Try, returns_the_first_failure) {
   EXPECT_EQ(quarter_of(3).status(), Status::fix_call("odd"));
   EXPECT_EQ(quarter_of(6).status(), Status::fix_call("odd"));
   EXPECT_EQ(check_divisible_by_four(6), Status::fix_call("odd"));

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
+TEST(VisibleText, ControlCharactersAreEscaped) {
   EXPECT_EQ(escape_controls("a\x1b[31mred\r\n"), "a\\x1b[31mred\\x0d\\x0a");
   EXPECT_EQ(escape_controls("\tx"), "    x");
   EXPECT_EQ(escape_controls("\xC2\x9B"
@@ -20,7 +20,7 @@ TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
   EXPECT_EQ(escape_controls("Größe … 数"), "Größe … 数");
 }
 
-TEST(VisibleText, BrokenLettersAreShownByteByByte) {
+TEST(VisibleText, InvalidUtf8IsShownByteByByte) {
   EXPECT_EQ(escape_controls("\xE2\x80"), "\\xe2\\x80");
   EXPECT_EQ(escape_controls("\xC0\xAF"), "\\xc0\\xaf");
   EXPECT_EQ(escape_controls("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // an overlong encoding of a slash

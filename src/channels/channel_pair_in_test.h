@@ -18,9 +18,9 @@ struct ChannelPair {
     right.attach(std::make_unique<SimulatedConnection>(wire, 1));
   }
 
-  // Advances both ends until nothing has moved for many rounds. One round without progress proves
-  // nothing, because a simulated connection sometimes takes no byte.
-  void run() {
+  // Advances both ends until no bytes have moved for many rounds. One round is not enough, because
+  // a simulated connection sometimes takes no bytes although it has room.
+  void advance_until_idle() {
     for (int idle_rounds = 0; idle_rounds < 50; ++idle_rounds) {
       for (auto* const end : {&left, &right}) {
         const auto moved = end->advance();

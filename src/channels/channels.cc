@@ -24,22 +24,23 @@ namespace {
 
 TimePoint time_now() { return std::chrono::steady_clock::now(); }
 
-// Whether the peer's host has not yet acknowledged all sent bytes. If we closed the connection now,
-// bytes that come from the peer could make the kernel reset the connection, and the sent bytes that
-// are still on their way would be lost.
+// Whether the peer's host has not yet acknowledged all sent bytes. If we closed the connection now
+// and the peer still sent bytes, the kernel would reset the connection. The sent bytes that are
+// still on their way would then be lost.
 bool has_unacknowledged(const Connection& connection) {
   int bytes = 0;
   return connection.descriptor() >= 0 && ::ioctl(connection.descriptor(), SIOCOUTQ, &bytes) == 0 &&
          bytes > 0;
 }
 
-// How often wait_until_connected() asks whether it is interrupted.
-constexpr std::chrono::milliseconds kInterruptPause(100);
-// How long frames may wait for a rank that does not drive, because its program computes. This must
-// be much shorter than TcpOptions::silence_max. Most programs make their next call earlier.
-constexpr std::chrono::seconds kUnreadTimeMax(1);
-// How long stop() sleeps at most between two rounds.
-constexpr std::chrono::milliseconds kStopPause(20);
+// The interval at which wait_until_connected() calls `interrupted`.
+constexpr std::chrono::milliseconds kInterruptCheckInterval(100);
+// If the program computes, no thread of this rank receives. After this time, the network thread
+// reports the frames that wait. The time must be much shorter than TcpOptions::silence_max, and
+// longer than most programs compute between two calls.
+constexpr std::chrono::seconds kTrafficReportDelay(1);
+// The longest time for which stop() sleeps before it checks its deadline again.
+constexpr std::chrono::milliseconds kStopPollTimeout(20);
 
 }  // namespace
 
@@ -50,8 +51,8 @@ Channels::Channels(const TlsContext& context, std::unique_ptr<TcpListener> liste
 Channels::~Channels() { stop({}); }
 
 Status Channels::start() {
-  stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
-  epoll_ = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
+  stop_event_ = Descriptor::above_standard_streams(::eventfd(0, EFD_CLOEXEC));
+  epoll_ = Descriptor::above_standard_streams(::epoll_create1(EPOLL_CLOEXEC));
   if (!stop_event_.valid() || !epoll_.valid())
     return Status::stop(format_text("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
@@ -75,33 +76,34 @@ void Channels::report_traffic() {
   if (auto on_traffic = on_traffic_.lock(); *on_traffic) (*on_traffic)();
 }
 
-// After an event, its socket is watched again only when arm() has been called. If that has not
-// happened after kUnreadTimeMax, nobody drives. This thread must not allocate memory, because it
-// could not report a failure.
+// The kernel reports one event per socket, until ring_on_arrival() watches the socket again. If
+// ring_on_arrival() was not called within kTrafficReportDelay after an event, no thread makes
+// progress, and this thread reports the traffic. This thread must not allocate memory, because it
+// cannot report a failure.
 void Channels::run() {
-  begin_own_thread("farandole-net");
+  set_up_own_thread("farandole-net");
   std::optional<TimePoint> next_report;
-  std::uint64_t armed_before = 0;
+  std::uint64_t arm_count_seen = 0;
   for (;;) {
-    if (armed_ != armed_before) next_report.reset();
+    if (ring_on_arrival_calls_ != arm_count_seen) next_report.reset();
     if (next_report && time_now() >= *next_report) {
       report_traffic();
-      next_report = time_now() + kUnreadTimeMax;
+      next_report = time_now() + kTrafficReportDelay;
     }
     epoll_event ready{};
     const int limit_ms =
-        next_report ? static_cast<int>(kUnreadTimeMax / std::chrono::milliseconds(1)) : -1;
+        next_report ? static_cast<int>(kTrafficReportDelay / std::chrono::milliseconds(1)) : -1;
     const int count = ::epoll_wait(epoll_.get(), &ready, 1, limit_ms);
     CHECK(count >= 0 || errno == EINTR, "epoll_wait fails for no other reason");
     if (count != 1) continue;
     if (ready.data.fd == stop_event_.get()) return;
     if (ready.data.fd == listener_->descriptor()) {
       report_traffic();
-    } else if (!next_report || armed_ != armed_before) {
-      armed_before = armed_;
-      next_report = time_now() + kUnreadTimeMax;
+    } else if (!next_report || ring_on_arrival_calls_ != arm_count_seen) {
+      arm_count_seen = ring_on_arrival_calls_;
+      next_report = time_now() + kTrafficReportDelay;
     }
-    // Last, because the thread that wakes up must find what report_traffic() has told the owner.
+    // Ring last, because the woken thread must see what report_traffic() has told the owner.
     doorbells_.ring_self();
   }
 }
@@ -122,7 +124,7 @@ void Channels::stop(Duration limit) {
       if (is_busy(entry) && entry.channel->connection() != nullptr)
         sockets.push_back(
             {.fd = entry.channel->connection()->descriptor(), .events = POLLIN, .revents = 0});
-    ::poll(sockets.data(), sockets.size(), static_cast<int>(kStopPause.count()));
+    ::poll(sockets.data(), sockets.size(), static_cast<int>(kStopPollTimeout.count()));
   }
   for (auto& [rank, entry] : entries_)
     if (auto* const connection = entry.channel->connection()) connection->close();
@@ -133,17 +135,17 @@ void Channels::stop(Duration limit) {
   thread_.join();
 }
 
-void Channels::serve(std::function<void()> on_traffic) {
+void Channels::watch_traffic(std::function<void()> on_traffic) {
   *on_traffic_.lock() = std::move(on_traffic);
   watch_once(listener_->descriptor(), EPOLLIN);
 }
 
-void Channels::begin_serving() {
-  is_serving_ = true;
+void Channels::accept_and_receive_all() {
+  is_accepting_ = true;
   receive_from_all();
 }
 
-PeerChannel& Channels::for_lane(int rank, TimePoint now) {
+PeerChannel& Channels::channel_for_lane(int rank, TimePoint now) {
   const bool is_known = entries_.contains(rank);
   Entry& entry = entry_of(rank);
   const bool failed_before = entry.failed && entry.only_messages;
@@ -159,7 +161,7 @@ PeerChannel& Channels::for_lane(int rank, TimePoint now) {
   return *entry.channel;
 }
 
-PeerChannel& Channels::for_messages(int rank, TimePoint now) {
+PeerChannel& Channels::channel_for_messages(int rank, TimePoint now) {
   const bool is_known = entries_.contains(rank);
   Entry& entry = entry_of(rank);
   if (is_known) return *entry.channel;
@@ -170,8 +172,8 @@ PeerChannel& Channels::for_messages(int rank, TimePoint now) {
 }
 
 void Channels::dial(int rank, Entry& entry, TimePoint now) {
-  const auto party_of = [](int of_rank) {
-    return Party{Role::kWorker, static_cast<std::uint32_t>(of_rank)};
+  const auto party_of = [](int party_rank) {
+    return Party{Role::kWorker, static_cast<std::uint32_t>(party_rank)};
   };
   const DialOptions dial_options{.addresses = options_.addresses_of(rank),
                                  .link = {.job = options_.job,
@@ -197,13 +199,14 @@ Channels::Entry& Channels::entry_of(int rank) {
 }
 
 bool Channels::advance() {
-  bool progress = (is_connecting() || is_serving_) && connect(time_now());
-  const bool all = std::exchange(receives_from_all_, false);
-  auto in_turn = entries_.upper_bound(last_in_turn_);
-  if (in_turn == entries_.end()) in_turn = entries_.begin();
-  if (in_turn != entries_.end()) last_in_turn_ = in_turn->first;
+  bool progress = (is_connecting() || is_accepting_) && connect(time_now());
+  const bool receives_all = std::exchange(receives_from_all_, false);
+  auto next_entry = entries_.upper_bound(last_polled_rank_);
+  if (next_entry == entries_.end()) next_entry = entries_.begin();
+  if (next_entry != entries_.end()) last_polled_rank_ = next_entry->first;
   for (auto& [rank, entry] : entries_) {
-    const bool receives = all || rank == last_in_turn_ || entry.channel->awaits_frames();
+    const bool receives =
+        receives_all || rank == last_polled_rank_ || entry.channel->awaits_frames();
     progress |= advance_channel(rank, entry,
                                 receives ? PeerChannel::Receive::kYes : PeerChannel::Receive::kNo);
   }
@@ -256,9 +259,9 @@ bool Channels::accept(TimePoint now) {
     const int rank = static_cast<int>(party.number);
     if (party.role != Role::kWorker || rank < 0 || rank >= doorbells_.size() ||
         rank == options_.rank)
-      continue;  // such a party never dials
+      continue;  // only the other workers dial us
     if (rank > options_.rank) {
-      for_messages(rank, now);
+      channel_for_messages(rank, now);
       continue;
     }
     // A rank may dial before we need its channel, for example for a group that we have not made
@@ -267,8 +270,8 @@ bool Channels::accept(TimePoint now) {
     if (entry.channel->connection() == nullptr && !entry.failed)
       attach(entry, *std::move(connection));
   }
-  if (is_serving_ && listener_->next_deadline() == TimePoint::max()) {
-    is_serving_ = false;
+  if (is_accepting_ && listener_->next_deadline() == TimePoint::max()) {
+    is_accepting_ = false;
     watch_once(listener_->descriptor(), EPOLLIN);
   }
   return progress;
@@ -282,7 +285,7 @@ bool Channels::advance_dialer(int rank, Entry& entry, TimePoint now) {
     return true;
   }
   if (*connection == nullptr) return false;
-  if (options_.rank > rank) {  // the lower rank has accepted our knock, and will dial us
+  if (options_.rank > rank) {  // the lower rank has accepted our knock and will dial us
     entry.dialer.reset();
     return true;
   }
@@ -299,8 +302,8 @@ void Channels::attach(Entry& entry, std::unique_ptr<Connection> connection) {
 
 void Channels::fail(int rank, Entry& entry, std::string text) {
   if (entry.channel->connection() == nullptr) --connecting_;
-  // A peer that has given up this channel before, or that leaves, may accept a connection and close
-  // it at once.
+  // If we have received nothing, the peer may be alive: a peer that leaves, or that has given up
+  // this channel, accepts a connection and closes it at once.
   const bool was_used = entry.channel->has_received();
   entry.failed = true;
   entry.channel->give_up();
@@ -308,9 +311,8 @@ void Channels::fail(int rank, Entry& entry, std::string text) {
   failures_.push_back({rank, std::move(text), entry.only_messages && !was_used});
 }
 
-// Tries to modify first, because the descriptor may be in the epoll already. The descriptor's
-// number does not show whether it is: the kernel removes a closed descriptor from the epoll, and a
-// new descriptor may get the same number.
+// Tries EPOLL_CTL_MOD first, then EPOLL_CTL_ADD. We do not record which descriptors are in the
+// epoll: the kernel removes a closed descriptor, and a new descriptor may get the same number.
 void Channels::watch_once(int descriptor, std::uint32_t events) const {
   if (descriptor < 0) return;
   epoll_event interest{.events = events | EPOLLONESHOT, .data = {.fd = descriptor}};
@@ -318,10 +320,11 @@ void Channels::watch_once(int descriptor, std::uint32_t events) const {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest);
 }
 
-void Channels::arm() {
-  ++armed_;  // first, because events of the sockets that are armed here count again
+void Channels::ring_on_arrival() {
+  // First, because the next event of a socket that is armed below must count as a new event.
+  ++ring_on_arrival_calls_;
   receive_from_all();
-  if (is_connecting() || is_serving_) watch_once(listener_->descriptor(), EPOLLIN);
+  if (is_connecting() || is_accepting_) watch_once(listener_->descriptor(), EPOLLIN);
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed) continue;
     if (entry.dialer) watch_once(entry.dialer->descriptor(), EPOLLIN);
@@ -334,7 +337,7 @@ void Channels::arm() {
 
 TimePoint Channels::deadline() const {
   TimePoint earliest = TimePoint::max();
-  if (!is_connecting() && !is_serving_) return earliest;
+  if (!is_connecting() && !is_accepting_) return earliest;
   earliest = listener_->next_deadline();
   for (const auto& [rank, entry] : entries_) {
     if (entry.failed || entry.channel->connection() != nullptr) continue;
@@ -350,8 +353,8 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
     if (!failures_.empty()) break;
     if (interrupted && interrupted()) return Status::retry("interrupted");
     const std::uint32_t ticket = doorbells_.prepare_sleep();
-    arm();
-    const Duration limit = std::min<Duration>(kInterruptPause, deadline() - time_now());
+    ring_on_arrival();
+    const Duration limit = std::min<Duration>(kInterruptCheckInterval, deadline() - time_now());
     doorbells_.sleep(ticket, std::max<Duration>(limit, Duration(0)));
   }
   if (failures_.empty()) return {};
@@ -359,9 +362,9 @@ Status Channels::wait_until_connected(const std::function<bool()>& interrupted) 
                                            failures_.front().rank, failures_.front().text));
 }
 
-// Closes only the descriptors, because Connection::close() would tell the peers of the parent
-// process that the stream ends. The child must close its copies: while it holds a socket open, the
-// peers do not see that the parent has ended.
+// Closes only the descriptors, because Connection::close() would tell the peers of the parent that
+// the stream ends. The child must close its copies. Otherwise the peers would not see that the
+// parent has ended.
 void Channels::abandon_after_fork() {
   stop_event_.reset();
   epoll_.reset();

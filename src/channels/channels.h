@@ -1,11 +1,11 @@
 // Channels: this rank's channels to ranks on other hosts. It makes the connections, moves their
 // frames, and wakes this rank's sleeping thread when something arrives.
 //
-// Of two ranks, the lower one dials. If a lane needs the channel, both ranks know it, because both
-// compute the same lanes. If a message needs the channel, only its sender knows it, and the sender
-// may be the higher rank. Then the sender knocks: it makes a connection that carries nothing, and
-// the lower rank dials back. The lower rank notices a knock at any time, even while its program
-// makes no call.
+// Of two ranks, the lower one dials. Both ranks know the lanes of a group, so both know when a lane
+// needs a channel. Only the sender of a message knows that the message needs a channel. If the
+// sender is the higher rank, it knocks: it makes a connection that carries no data, and the lower
+// rank dials back. The lower rank notices a knock at any time, even while its program makes no
+// call.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class Channels {
     int rank = 0;
     std::uint64_t job = 0;
     std::uint64_t epoch = 0;
-    // How long connecting to a rank may take.
+    // The time limit for connecting to a rank.
     std::chrono::milliseconds connect_timeout = std::chrono::seconds(30);
     TcpOptions tcp{};
     bool seals_data = true;  // see Link; must be the same on all ranks and in the listener
@@ -46,9 +46,9 @@ class Channels {
   struct Failure {
     int rank = 0;
     std::string text = {};
-    // True if the channel was only for messages, and the peer has sent nothing. Then the peer may
-    // be alive.
-    bool only_messages = false;
+    // True if the channel was used only for messages and the peer has sent no frame. In this case,
+    // the peer may still be alive.
+    bool peer_may_live = false;
   };
 
   // `context` and `doorbells` are borrowed. The listener accepts links to this rank in this epoch.
@@ -60,47 +60,51 @@ class Channels {
 
   // Starts the thread "farandole-net". Errors: kStop.
   Status start();
-  // Blocks until all channels so far are connected. Call it before another thread uses this object.
-  // Errors: kRebuildGroup if a channel cannot be connected; kRetry if `interrupted` returns true.
-  // `interrupted` is called about every 100 ms, and may be empty.
+  // Blocks until all existing channels are connected. Call it before another thread uses this
+  // object. Errors: kRebuildGroup if a channel cannot be connected; kRetry if `interrupted` returns
+  // true. `interrupted` is called about every 100 ms and may be empty.
   Status wait_until_connected(const std::function<bool()>& interrupted);
   // Whether a channel is not connected yet.
   bool is_connecting() const { return connecting_ > 0; }
   // From now on, the thread "farandole-net" runs `on_traffic` when another process wants to
-  // connect, and when something that has arrived waits for a second because nobody drives.
-  // Otherwise, the kernel of a peer would take this rank for dead while its program computes. Soon
-  // after that, the holder of the progress lock must call begin_serving(), advance() and arm().
-  // `on_traffic` must not block or allocate memory.
-  void serve(std::function<void()> on_traffic);
+  // connect, or when data has arrived and no thread has received it for a second. Without this, a
+  // peer's kernel would take this rank for dead while the program computes. After each run of
+  // `on_traffic`, the holder of the progress lock must soon call accept_and_receive_all(),
+  // advance() and ring_on_arrival(). `on_traffic` must not block or allocate memory.
+  void watch_traffic(std::function<void()> on_traffic);
   // The next advance() accepts connections and receives from all channels.
-  void begin_serving();
+  void accept_and_receive_all();
 
-  // Ends the thread, and closes the connections. Before that, sends everything and waits until the
-  // peers' hosts have received it, but at most for `limit`.
+  // Sends everything and waits until the peers' hosts have received it, but at most for `limit`.
+  // Then ends the thread and closes the connections.
   void stop(Duration limit);
   // For a forked child, in which the thread "farandole-net" does not exist: closes this object's
   // descriptors. The object must then be leaked.
   void abandon_after_fork();
 
-  // The functions from here to arm() are for the holder of the progress lock.
+  // The functions from here to ring_on_arrival() are for the holder of the progress lock.
   // Returns the channel to a rank, for a lane. Begins to connect the channel if it is new.
-  PeerChannel& for_lane(int rank, TimePoint now);
-  // The same, for messages. The other rank need not know that this rank wants the channel.
-  PeerChannel& for_messages(int rank, TimePoint now);
-  // Makes connections, sends and receives as far as it can. Returns whether anything has moved.
-  // Never blocks. A receive is a system call, even if nothing has arrived. So a call receives only
-  // from the channels that await frames and, in turn, from one other channel.
+  PeerChannel& channel_for_lane(int rank, TimePoint now);
+  // Like channel_for_lane(), but for messages: the other rank does not know that this rank needs
+  // the channel.
+  PeerChannel& channel_for_messages(int rank, TimePoint now);
+  // Makes connections, sends and receives as far as it can. Returns whether it made progress. Never
+  // blocks. A receive is a system call, even if nothing has arrived. To save system calls, a call
+  // receives only from the channels that await frames and from one further channel, which changes
+  // with each call.
   bool advance();
   // The next advance() receives from all channels.
   void receive_from_all() { receives_from_all_ = true; }
-  // Sends as far as it can, but receives nothing. Returns whether anything has moved or failed.
+  // Sends as far as it can, but receives nothing. Returns whether it has sent bytes or a channel
+  // has failed.
   bool send();
-  // Whether advance() must be called even if this rank waits for nothing: something is to be sent,
-  // or a connection is being made.
-  bool has_work() const { return is_connecting() || is_serving_ || wants_to_send(); }
+  // Whether advance() must be called even if this rank waits for nothing: bytes must be sent, or a
+  // connection is being made.
+  bool has_work() const { return is_connecting() || is_accepting_ || wants_to_send(); }
   // Whether a channel has something to send, even if it is not connected yet.
   bool wants_to_send() const;
-  // The failures since the last call. A rank that has said goodbye does not fail.
+  // Returns the failures since the last call. If a rank has said goodbye, the end of its connection
+  // is not a failure.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
   // Calls `visit` with each peer's rank and its channel, even if the channel has failed.
   template <class Visit>  // void(int rank, PeerChannel&)
@@ -108,11 +112,11 @@ class Channels {
     for (auto& [rank, entry] : entries_) visit(rank, *entry.channel);
   }
 
-  // Prepares for sleep: from now on, the first event that gives advance() something to do rings
-  // this rank's bell, once. Call it after prepare_sleep() of the doorbells and a last advance()
-  // that received from all channels.
-  void arm();
-  // advance() must be called again at this time at the latest.
+  // Prepares for sleep: the next event that gives advance() work rings this rank's bell once. Call
+  // it after prepare_sleep() of the doorbells and after a last advance() that received from all
+  // channels.
+  void ring_on_arrival();
+  // The latest time at which advance() must be called again.
   TimePoint deadline() const;
 
  private:
@@ -125,7 +129,7 @@ class Channels {
     bool only_messages = false;
   };
 
-  // Makes the entry if it is new. Its channel then counts as connecting.
+  // Returns the entry of a rank; creates it if there is none. A new channel counts as connecting.
   Entry& entry_of(int rank);
   void dial(int rank, Entry& entry, TimePoint now);
   bool connect(TimePoint now);
@@ -144,14 +148,14 @@ class Channels {
   const Options options_;
   std::map<int, Entry> entries_;  // by rank
   int connecting_ = 0;            // channels without a connection
-  int last_in_turn_ = -1;         // the rank whose channel was the last to receive in turn
+  int last_polled_rank_ = -1;  // the last rank whose channel has received because it was its turn
   bool receives_from_all_ = false;
   std::vector<Failure> failures_;
-  Descriptor epoll_;  // the sockets, each armed for one event
+  Descriptor epoll_;  // watches each socket for one event (EPOLLONESHOT)
   Descriptor stop_event_;
-  bool is_serving_ = false;
+  bool is_accepting_ = false;
   Guarded<std::function<void()>> on_traffic_;
-  std::atomic<std::uint64_t> armed_ = 0;  // how often arm() was called
+  std::atomic<std::uint64_t> ring_on_arrival_calls_ = 0;  // how often ring_on_arrival() was called
   std::thread thread_;
 };
 

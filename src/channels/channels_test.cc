@@ -19,14 +19,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int kSize = 2;
-constexpr std::chrono::seconds kHangGuard(60);
+constexpr std::chrono::seconds kTestTimeout(60);
 
-// One rank, alone on its host.
+// One rank that is alone on its host.
 class Rank {
  public:
   Rank(const TlsContext& context, int rank)
       : doorbells_(memory_.data(), rank, kSize), options_{.rank = rank, .job = 7, .epoch = 3} {
-    options_.addresses_of = [this](int other) { return known_[other]; };
+    options_.addresses_of = [this](int other) { return peer_addresses_[other]; };
     ListenOptions listen{
         .addresses = {address_of("127.0.0.1:0")},
         .acceptance = {
@@ -40,33 +40,35 @@ class Rank {
 
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   Channels& channels() { return *channels_; }
-  PeerChannel& for_lane(int rank, const std::vector<SocketAddress>& addresses) {
-    known_[rank] = addresses;
-    return channels_->for_lane(rank, std::chrono::steady_clock::now());
+  PeerChannel& channel_for_lane(int rank, const std::vector<SocketAddress>& addresses) {
+    peer_addresses_[rank] = addresses;
+    return channels_->channel_for_lane(rank, std::chrono::steady_clock::now());
   }
-  PeerChannel& for_messages(int rank, const std::vector<SocketAddress>& addresses) {
-    known_[rank] = addresses;
-    return channels_->for_messages(rank, std::chrono::steady_clock::now());
+  PeerChannel& channel_for_messages(int rank, const std::vector<SocketAddress>& addresses) {
+    peer_addresses_[rank] = addresses;
+    return channels_->channel_for_messages(rank, std::chrono::steady_clock::now());
   }
   // Sets the addresses of a rank that this rank may have to dial.
-  void know(int rank, const std::vector<SocketAddress>& addresses) { known_[rank] = addresses; }
+  void set_addresses(int rank, const std::vector<SocketAddress>& addresses) {
+    peer_addresses_[rank] = addresses;
+  }
   Doorbells& doorbells() { return doorbells_; }
-  void end() { channels_.reset(); }
+  void destroy_channels() { channels_.reset(); }
 
-  // Drives the channels until `done`, and sleeps in between as the engine does.
-  void drive(const std::function<bool()>& done) {
-    const auto limit = std::chrono::steady_clock::now() + kHangGuard;
+  // Calls advance() until `done` returns true, and sleeps in between as the engine does.
+  void drive_until(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
     while (!done()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
       if (channels_->advance()) continue;
       const auto ticket = doorbells_.prepare_sleep();
       if (channels_->advance() || done()) {
         doorbells_.cancel_sleep();
         continue;
       }
-      channels_->arm();
-      const auto until = std::min(channels_->deadline(), limit);
-      doorbells_.sleep(ticket, until - std::chrono::steady_clock::now());
+      channels_->ring_on_arrival();
+      const auto wake_time = std::min(channels_->deadline(), deadline);
+      doorbells_.sleep(ticket, wake_time - std::chrono::steady_clock::now());
     }
   }
 
@@ -75,12 +77,12 @@ class Rank {
   Doorbells doorbells_;
   Channels::Options options_{};
   std::vector<SocketAddress> addresses_;
-  std::map<int, std::vector<SocketAddress>> known_;  // by rank
+  std::map<int, std::vector<SocketAddress>> peer_addresses_;  // by rank
   std::optional<Channels> channels_;
 };
 
-// Returns addresses at which a rank has listened that has ended.
-std::vector<SocketAddress> addresses_of_nobody(const TlsContext& context) {
+// Returns the addresses of a rank that has ended. No process listens there any more.
+std::vector<SocketAddress> unused_addresses(const TlsContext& context) {
   return Rank(context, 1).addresses();
 }
 
@@ -91,25 +93,25 @@ TEST(Channels, ASleepingRankWakesForItsSockets) {
   Rank first(*context, 0);
   Rank second(*context, 1);
   std::jthread other([&] {
-    auto& channel = second.for_lane(0, first.addresses());
+    auto& channel = second.channel_for_lane(0, first.addresses());
     for (int round = 0; round < kRounds; ++round) {
       std::optional<Bytes> message;
-      second.drive([&] { return (message = channel.next_message(0)).has_value(); });
+      second.drive_until([&] { return (message = channel.next_message(0)).has_value(); });
       channel.send_message(0, *message);
     }
     channel.say_goodbye("");
-    second.channels().stop(kHangGuard);
+    second.channels().stop(kTestTimeout);
   });
-  auto& channel = first.for_lane(1, second.addresses());
+  auto& channel = first.channel_for_lane(1, second.addresses());
   for (int round = 0; round < kRounds; ++round) {
     const Bytes sent = random_bytes(static_cast<std::size_t>(round), 5);
     channel.send_message(0, sent);
     std::optional<Bytes> message;
-    first.drive([&] { return (message = channel.next_message(0)).has_value(); });
+    first.drive_until([&] { return (message = channel.next_message(0)).has_value(); });
     EXPECT_EQ(message, sent);
   }
   channel.say_goodbye("");
-  first.channels().stop(kHangGuard);
+  first.channels().stop(kTestTimeout);
   EXPECT_THAT(first.channels().take_failures(), IsEmpty());
 }
 
@@ -121,16 +123,16 @@ TEST(Channels, MovesDataBothWays) {
   const Bytes data[] = {random_bytes(10'000'000, 1), random_bytes(9'000'001, 2)};
   Bytes target[] = {Bytes(data[1].size()), Bytes(data[0].size())};
   const auto exchange = [&](Rank& self, Rank& peer, std::size_t number) {
-    auto& channel = self.for_lane(static_cast<int>(1 - number), peer.addresses());
+    auto& channel = self.channel_for_lane(static_cast<int>(1 - number), peer.addresses());
     channel.begin(0, kStep);
     channel.send(0, data[number]);
     channel.receive(0, target[number]);
-    self.drive([&] {
+    self.drive_until([&] {
       return channel.bytes_sent(0) == data[number].size() &&
              channel.bytes_received(0) == target[number].size();
     });
     channel.say_goodbye("");
-    self.channels().stop(kHangGuard);
+    self.channels().stop(kTestTimeout);
   };
   {
     std::jthread other([&] { exchange(second, first, 1); });
@@ -144,16 +146,16 @@ TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
-  auto& channel = first.for_lane(1, second.addresses());
-  auto& back = second.for_lane(0, first.addresses());
+  auto& channel = first.channel_for_lane(1, second.addresses());
+  auto& second_channel = second.channel_for_lane(0, first.addresses());
   channel.send_message(0, Bytes(1));
   {
     std::jthread other([&] {
-      second.drive([&] { return back.next_message(0).has_value(); });
-      second.end();
+      second.drive_until([&] { return second_channel.next_message(0).has_value(); });
+      second.destroy_channels();
     });
     std::vector<Channels::Failure> failures;
-    first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+    first.drive_until([&] { return !(failures = first.channels().take_failures()).empty(); });
     ASSERT_EQ(failures.size(), 1U);
     EXPECT_EQ(failures.front().rank, 1);
     EXPECT_THAT(failures.front().text, HasSubstr("127.0.0.1"));
@@ -163,71 +165,71 @@ TEST(Channels, APeerThatEndsWithoutAGoodbyeIsAFailure) {
 
 TEST(Channels, ARankThatCannotBeReachedIsAFailure) {
   const auto context = context_of('a');
-  const auto nobody = addresses_of_nobody(*context);
+  const auto unused = unused_addresses(*context);
   Rank first(*context, 0);
-  first.for_lane(1, nobody);
+  first.channel_for_lane(1, unused);
   std::vector<Channels::Failure> failures;
-  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
-  EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
+  first.drive_until([&] { return !(failures = first.channels().take_failures()).empty(); });
+  EXPECT_THAT(failures.front().text, HasSubstr(unused.front().text()));
 }
 
 TEST(Channels, ARankDialsBackAfterAKnock) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
-  first.know(1, second.addresses());
+  first.set_addresses(1, second.addresses());
   std::counting_semaphore<> knocked(0);
-  first.channels().serve([&] { knocked.release(); });
+  first.channels().watch_traffic([&] { knocked.release(); });
   const Bytes envelope = random_bytes(100, 1);
   std::jthread other([&] {
-    auto& channel = second.for_messages(0, first.addresses());
+    auto& channel = second.channel_for_messages(0, first.addresses());
     EXPECT_TRUE(channel.try_send_envelope(envelope, {}));
     EXPECT_TRUE(second.channels().has_work());
     channel.say_goodbye("done");
-    second.channels().stop(kHangGuard);
+    second.channels().stop(kTestTimeout);
     EXPECT_FALSE(channel.wants_to_send());
   });
-  ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
-  first.channels().begin_serving();
+  ASSERT_TRUE(knocked.try_acquire_for(kTestTimeout));
+  first.channels().accept_and_receive_all();
   EXPECT_TRUE(first.channels().has_work());
   PeerChannel* channel = nullptr;
-  first.drive([&] {
+  first.drive_until([&] {
     first.channels().for_each([&](int, PeerChannel& each) { channel = &each; });
     return channel != nullptr && channel->has_envelope();
   });
   EXPECT_EQ(channel->next_envelope(), envelope);
-  first.drive([&] { return channel->peer_said_goodbye() && !first.channels().has_work(); });
-  EXPECT_EQ(&first.for_messages(1, second.addresses()), channel);
+  first.drive_until([&] { return channel->peer_said_goodbye() && !first.channels().has_work(); });
+  EXPECT_EQ(&first.channel_for_messages(1, second.addresses()), channel);
 }
 
-// A rank whose program computes calls nothing. What has arrived must not wait in the kernel for
-// long.
+// A rank whose program computes does not call advance(). Data that has arrived must not wait in the
+// kernel for long.
 TEST(Channels, AnIdleRankIsAskedToReceive) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
   std::counting_semaphore<> traffic(0);
-  second.channels().serve([&] { traffic.release(); });
+  second.channels().watch_traffic([&] { traffic.release(); });
   std::jthread other([&] {
-    auto& channel = first.for_lane(1, second.addresses());
+    auto& channel = first.channel_for_lane(1, second.addresses());
     for (std::size_t bytes = 1; bytes <= 3; ++bytes) {
       channel.send_message(0, Bytes(bytes));
       std::optional<Bytes> answer;
-      first.drive([&] { return answer || (answer = channel.next_message(0)); });
+      first.drive_until([&] { return answer || (answer = channel.next_message(0)); });
     }
   });
-  auto& channel = second.for_lane(0, first.addresses());
+  auto& channel = second.channel_for_lane(0, first.addresses());
   std::optional<Bytes> first_message;
-  second.drive([&] { return first_message || (first_message = channel.next_message(0)); });
+  second.drive_until([&] { return first_message || (first_message = channel.next_message(0)); });
   for (std::size_t bytes = 2; bytes <= 3; ++bytes) {
     channel.send_message(0, Bytes(1));
     while (second.channels().send()) continue;
     std::optional<Bytes> message;
     while (!message) {
-      ASSERT_TRUE(traffic.try_acquire_for(kHangGuard));
-      second.channels().begin_serving();
+      ASSERT_TRUE(traffic.try_acquire_for(kTestTimeout));
+      second.channels().accept_and_receive_all();
       while (second.channels().advance()) continue;
-      second.channels().arm();
+      second.channels().ring_on_arrival();
       message = channel.next_message(0);
     }
     EXPECT_EQ(*message, Bytes(bytes));
@@ -236,87 +238,89 @@ TEST(Channels, AnIdleRankIsAskedToReceive) {
   while (second.channels().send()) continue;
 }
 
-// The owner's thread may look for traffic, find none, and go to sleep while the network thread
-// reports it. So the bell rings after the report.
+// While the network thread reports traffic, the owner's thread may check for traffic, find none and
+// go to sleep. So the bell must ring after the report.
 TEST(Channels, TheBellRingsAfterTheReport) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   Rank second(*context, 1);
   std::uint32_t ticket = 0;
   std::counting_semaphore<> reported(0);
-  first.channels().serve([&] {
+  first.channels().watch_traffic([&] {
     ticket = first.doorbells().prepare_sleep();
     reported.release();
   });
-  second.for_messages(0, first.addresses());
+  second.channel_for_messages(0, first.addresses());
   second.channels().advance();
-  ASSERT_TRUE(reported.try_acquire_for(kHangGuard));
+  ASSERT_TRUE(reported.try_acquire_for(kTestTimeout));
   const std::uint32_t old_ticket = ticket;
-  first.doorbells().sleep(old_ticket, kHangGuard);
+  first.doorbells().sleep(old_ticket, kTestTimeout);
   EXPECT_NE(first.doorbells().prepare_sleep(), old_ticket) << "nobody has rung";
 }
 
 // Rank 1 has given up rank 0. Then rank 0 connects to rank 1, which drops the connection.
 TEST(Channels, AConnectionThatThePeerDropsAtOnceFailsOnlyMessages) {
   const auto context = context_of('a');
-  const auto nobody = addresses_of_nobody(*context);
+  const auto unused = unused_addresses(*context);
   Rank first(*context, 0);
   Rank second(*context, 1);
-  second.for_messages(0, nobody);
-  second.drive([&] { return !second.channels().take_failures().empty(); });
+  second.channel_for_messages(0, unused);
+  second.drive_until([&] { return !second.channels().take_failures().empty(); });
   std::atomic<bool> done = false;
   std::counting_semaphore<> knocked(0);
-  second.channels().serve([&] { knocked.release(); });
+  second.channels().watch_traffic([&] { knocked.release(); });
   std::jthread other([&] {
-    ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
-    second.channels().begin_serving();
+    ASSERT_TRUE(knocked.try_acquire_for(kTestTimeout));
+    second.channels().accept_and_receive_all();
     while (!done)
       if (!second.channels().advance()) std::this_thread::yield();
   });
-  EXPECT_TRUE(first.for_messages(1, second.addresses()).try_send_envelope({}, {}));
+  EXPECT_TRUE(first.channel_for_messages(1, second.addresses()).try_send_envelope({}, {}));
   std::vector<Channels::Failure> failures;
-  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+  first.drive_until([&] { return !(failures = first.channels().take_failures()).empty(); });
   done = true;
   EXPECT_EQ(failures.front().rank, 1);
-  EXPECT_TRUE(failures.front().only_messages);
+  EXPECT_TRUE(failures.front().peer_may_live);
 }
 
-TEST(Channels, AStrangerIsServedAndForgotten) {
+TEST(Channels, ConnectionsOfStrangersAreClosed) {
   const auto context = context_of('a');
   Rank first(*context, 0);
   std::counting_semaphore<> knocked(0);
-  first.channels().serve([&] { knocked.release(); });
+  first.channels().watch_traffic([&] { knocked.release(); });
   for (int stranger = 0; stranger < 2; ++stranger) {
     {
       const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       const auto address = kernel_address_of(first.addresses().front());
       ASSERT_EQ(::connect(socket.get(), address.get(), address.bytes), 0);
-      ASSERT_TRUE(knocked.try_acquire_for(kHangGuard));
-      first.channels().begin_serving();
+      ASSERT_TRUE(knocked.try_acquire_for(kTestTimeout));
+      first.channels().accept_and_receive_all();
       ASSERT_GT(::send(socket.get(), "GET /", 5, MSG_NOSIGNAL), 0);
     }
-    first.drive([&] { return !first.channels().has_work(); });
+    first.drive_until([&] { return !first.channels().has_work(); });
   }
-  first.channels().for_each([](int, PeerChannel&) { ADD_FAILURE() << "a stranger has a channel"; });
+  first.channels().for_each([](int, PeerChannel&) {
+    ADD_FAILURE() << "a process that does not belong to the job has a channel";
+  });
 }
 
 TEST(Channels, ARankThatCannotBeReachedForMessagesFailsOnlyThese) {
   const auto context = context_of('a');
-  const auto nobody = addresses_of_nobody(*context);
+  const auto unused = unused_addresses(*context);
   for (const int peer : {0, 2}) {
     Rank self(*context, 1);
-    auto& channel = self.for_messages(peer, nobody);
+    auto& channel = self.channel_for_messages(peer, unused);
     EXPECT_TRUE(channel.try_send_envelope({}, {}));
     std::vector<Channels::Failure> failures;
-    self.drive([&] { return !(failures = self.channels().take_failures()).empty(); });
+    self.drive_until([&] { return !(failures = self.channels().take_failures()).empty(); });
     EXPECT_EQ(failures.front().rank, peer);
-    EXPECT_TRUE(failures.front().only_messages);
-    EXPECT_THAT(failures.front().text, HasSubstr(nobody.front().text()));
+    EXPECT_TRUE(failures.front().peer_may_live);
+    EXPECT_THAT(failures.front().text, HasSubstr(unused.front().text()));
     EXPECT_FALSE(self.channels().has_work());
-    self.for_lane(peer, nobody);
+    self.channel_for_lane(peer, unused);
     failures = self.channels().take_failures();
     ASSERT_EQ(failures.size(), 1U) << "a lane cannot use this channel";
-    EXPECT_FALSE(failures.front().only_messages);
+    EXPECT_FALSE(failures.front().peer_may_live);
   }
 }
 
@@ -325,21 +329,21 @@ TEST(Channels, ARankWithAnotherSecretIsNotLetIn) {
   const auto other_context = context_of('b');
   Rank first(*other_context, 0);
   Rank second(*context, 1);
-  second.for_lane(0, first.addresses());
-  first.for_lane(1, second.addresses());
+  second.channel_for_lane(0, first.addresses());
+  first.channel_for_lane(1, second.addresses());
   std::jthread other([&](std::stop_token stop) {
     while (!stop.stop_requested()) second.channels().advance();
   });
   std::vector<Channels::Failure> failures;
-  first.drive([&] { return !(failures = first.channels().take_failures()).empty(); });
+  first.drive_until([&] { return !(failures = first.channels().take_failures()).empty(); });
   EXPECT_EQ(failures.front().rank, 1);
 }
 
 TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
   const auto context = context_of('a');
   Rank second(*context, 1);
-  second.for_lane(0, {});  // rank 0 would have to dial
-  second.for_lane(2, {});
+  second.channel_for_lane(0, {});  // rank 0 would have to dial
+  second.channel_for_lane(2, {});
   EXPECT_EQ(second.channels().wait_until_connected({}),
             Status::rebuild_group("rank 1 cannot connect to rank 2: worker 2 offers no address to "
                                   "connect to"));
@@ -348,11 +352,11 @@ TEST(Channels, ARankThatCannotBeReachedEndsTheWait) {
 TEST(Channels, AnInterruptionEndsTheWait) {
   const auto context = context_of('a');
   Rank second(*context, 1);
-  second.for_lane(0, {});  // rank 0 would have to dial
-  int asked = 0;
-  EXPECT_EQ(second.channels().wait_until_connected([&] { return ++asked == 2; }),
+  second.channel_for_lane(0, {});  // rank 0 would have to dial
+  int interrupt_checks = 0;
+  EXPECT_EQ(second.channels().wait_until_connected([&] { return ++interrupt_checks == 2; }),
             Status::retry("interrupted"));
-  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(interrupt_checks, 2);
 }
 
 TEST(Channels, NeedTwoDescriptors) {

@@ -12,7 +12,7 @@ namespace farandole {
 
 class GroupLane final : public Lane {
  public:
-  // `channels`: by host; null for our own host. They must outlive this object.
+  // `channels` are by host, null for our own host; they must outlive this object.
   GroupLane(GroupId group, std::vector<PeerChannel*> channels)
       : group_(group), channels_(std::move(channels)) {}
 

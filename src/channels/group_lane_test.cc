@@ -16,7 +16,7 @@ TEST(GroupLane, ReachesTheMemberOnEachOtherHost) {
   const Bytes note(3, std::byte{1});
   lane.send_entry(step, note);
   to_last.right.send_entry(4, step, note);
-  for (auto* const pair : {&to_first, &to_last}) pair->run();
+  for (auto* const pair : {&to_first, &to_last}) pair->advance_until_idle();
   for (auto* const pair : {&to_first, &to_last}) ASSERT_NE(pair->right.entry(4, step), nullptr);
   EXPECT_FALSE(lane.entry(0, step).has_value());
   ASSERT_TRUE(lane.entry(2, step).has_value());
@@ -28,7 +28,7 @@ TEST(GroupLane, ReachesTheMemberOnEachOtherHost) {
   to_first.right.begin(4, step);
   to_first.right.receive(4, target);
   lane.send(0, data);
-  to_first.run();
+  to_first.advance_until_idle();
   EXPECT_EQ(target, data);
   EXPECT_EQ(lane.bytes_sent(0), 100U);
   EXPECT_EQ(lane.bytes_sent(2), 0U);

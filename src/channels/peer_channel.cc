@@ -15,19 +15,21 @@ namespace {
 
 // The largest number of bytes in a data frame. A short frame waits until the data frame before it
 // is sent, so this must be small.
-constexpr std::size_t kDataBytesMax = 256 * 1024;
-// The largest number of bytes of a group that are kept until a step wants them.
+constexpr std::size_t kDataFrameBytesMax = 256 * 1024;
+// When this many early bytes of a group are kept, the channel stops receiving data of the group.
 constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 20;  // more than two windows
-// The bytes that a step has taken are erased if they are more than this and more than the others.
+// Delivered bytes are erased from the buffer if they are more than this and more than the bytes
+// that are not delivered yet.
 constexpr std::size_t kTakenBytesMax = std::size_t{1} << 20;
-// How many envelopes wait at most for the connection. This bounds the memory of their copies.
+// The largest number of envelopes that wait for the connection. It bounds the memory of their
+// copies.
 constexpr std::size_t kEnvelopesMax = 16;
-// How many received envelopes are kept at most until the mailbox takes them.
+// The largest number of received envelopes that are kept until the mailbox takes them.
 constexpr std::size_t kReceivedEnvelopesMax = 64;
-// About how many bytes one advance() moves in each direction.
+// About the largest number of bytes that one advance() moves in each direction.
 constexpr std::size_t kBytesPerRound = std::size_t{1} << 20;
 
-// The reason is cut, because the payload of these frames has a limit.
+// Cuts the reason, because the payload of these frames has a size limit.
 Bytes encode_rank_and_reason(int rank, const std::string& reason) {
   ByteWriter writer;
   writer.put(std::int32_t{rank});
@@ -44,7 +46,7 @@ std::optional<T> take_first(std::deque<T>& elements) {
   return first;
 }
 
-// The distance from one step to another: negative if `step` is older.
+// Returns how many steps `step` comes after `from`; negative if `step` is older.
 std::int64_t distance(const StepIdentity& from, const StepIdentity& step) {
   if (step.generation != from.generation)
     return std::int64_t{step.generation} - std::int64_t{from.generation};
@@ -77,12 +79,12 @@ std::optional<Bytes> PeerChannel::next_message(GroupId group) {
 }
 
 bool PeerChannel::try_send_envelope(std::span<const std::byte> first,
-                                    std::span<const std::byte> rest) {
+                                    std::span<const std::byte> second) {
   if (said_goodbye_ || is_over_ || envelopes_.size() >= kEnvelopesMax) return false;
   Bytes payload;
-  payload.reserve(first.size() + rest.size());
+  payload.reserve(first.size() + second.size());
   payload.insert(payload.end(), first.begin(), first.end());
-  payload.insert(payload.end(), rest.begin(), rest.end());
+  payload.insert(payload.end(), second.begin(), second.end());
   envelopes_.push_back({header_of(FrameType::kEnvelope, payload.size()), std::move(payload)});
   return true;
 }
@@ -135,22 +137,22 @@ std::uint64_t PeerChannel::bytes_received(GroupId group) const {
 }
 
 void PeerChannel::forget_group(GroupId group) {
-  await_no_entry(group);
+  stop_awaiting_entry(group);
   const auto found = streams_.find(group);
   if (found != streams_.end() && !found->second.ended) streams_.erase(found);
 }
 
-// Forgets which entry we await, if it is one of this group.
-void PeerChannel::await_no_entry(GroupId group) {
+// Stops awaiting an entry if it is an entry of this group.
+void PeerChannel::stop_awaiting_entry(GroupId group) {
   if (entered_group_ == group) entered_step_ = {.generation = 0};
 }
 
 bool PeerChannel::end_group(GroupId group) {
-  await_no_entry(group);
+  stop_awaiting_entry(group);
   auto& stream = streams_[group];
   const bool outgoing_is_of_group =
       outgoing_ && !outgoing_->borrowed.empty() && outgoing_->header.group == group;
-  const bool is_half_sent = outgoing_is_of_group && outgoing_done_ > 0;
+  const bool is_half_sent = outgoing_is_of_group && outgoing_bytes_done_ > 0;
   if (is_half_sent) {
     outgoing_->payload.assign(outgoing_->borrowed.begin(), outgoing_->borrowed.end());
     outgoing_->borrowed = {};
@@ -206,15 +208,15 @@ bool PeerChannel::awaits_frames() const {
 Result<bool> PeerChannel::advance(Receive receive) {
   if (!connection_) return false;
   // A step may begin after the peer has sent all its data and left.
-  bool received = take_early();
+  bool received = deliver_early_data();
   if (is_over_) return received;
   if (receive == Receive::kYes) {
-    FARANDOLE_TRY_ASSIGN(const bool received_now, receive_some());
+    FARANDOLE_TRY_ASSIGN(const bool received_now, receive_next_bytes());
     received |= received_now;
   }
   if (is_over_) return received;
-  auto sent = send_some();
-  if (!sent.ok()) receive_rest();
+  auto sent = send_next_bytes();
+  if (!sent.ok()) receive_last_frames();
   // The peer may close the connection after its goodbye. So this failure is not an error.
   if (!sent.ok() && peer_said_goodbye()) {
     is_over_ = true;
@@ -225,7 +227,7 @@ Result<bool> PeerChannel::advance(Receive receive) {
 }
 
 // Chooses the next data frame; false if there is none. Groups with data take turns.
-bool PeerChannel::choose_data() {
+bool PeerChannel::choose_data_frame() {
   const auto has_data = [](const auto& stream) { return !stream.second.to_send.empty(); };
   auto next = std::find_if(streams_.upper_bound(last_group_sent_), streams_.end(), has_data);
   if (next == streams_.end()) next = std::find_if(streams_.begin(), streams_.end(), has_data);
@@ -233,15 +235,15 @@ bool PeerChannel::choose_data() {
   auto& [group, stream] = *next;
   last_group_sent_ = group;
   const auto bytes =
-      stream.to_send.front().first(std::min(kDataBytesMax, stream.to_send.front().size()));
+      stream.to_send.front().first(std::min(kDataFrameBytesMax, stream.to_send.front().size()));
   outgoing_ = Outgoing{header_of(FrameType::kData, bytes.size(), group, stream.step), {}, bytes};
   return true;
 }
 
 // Chooses the next frame to send; false if there is none.
-bool PeerChannel::choose_outgoing() {
-  outgoing_done_ = 0;
-  if (short_frames_.empty() && (envelopes_.empty() || envelope_was_last_) && choose_data()) {
+bool PeerChannel::choose_outgoing_frame() {
+  outgoing_bytes_done_ = 0;
+  if (short_frames_.empty() && (envelopes_.empty() || envelope_was_last_) && choose_data_frame()) {
     envelope_was_last_ = false;
   } else {
     auto& frames = short_frames_.empty() ? envelopes_ : short_frames_;
@@ -255,35 +257,38 @@ bool PeerChannel::choose_outgoing() {
   return true;
 }
 
-Result<bool> PeerChannel::send_some() {
+Result<bool> PeerChannel::send_next_bytes() {
   bool progress = false;
   for (std::size_t moved = 0; moved < kBytesPerRound;) {
-    if (!outgoing_ && !choose_outgoing()) break;
+    if (!outgoing_ && !choose_outgoing_frame()) break;
     const auto payload = outgoing_->borrowed.empty()
                              ? std::span<const std::byte>(outgoing_->payload)
                              : outgoing_->borrowed;
-    const auto header_done = std::min(outgoing_done_, kFrameHeaderBytes);
-    const auto header = std::span<const std::byte>(outgoing_header_).subspan(header_done);
-    const auto rest = payload.subspan(outgoing_done_ - header_done);
+    const auto header_bytes_done = std::min(outgoing_bytes_done_, kFrameHeaderBytes);
+    const auto header = std::span<const std::byte>(outgoing_header_).subspan(header_bytes_done);
+    const auto payload_left = payload.subspan(outgoing_bytes_done_ - header_bytes_done);
     const bool is_data = outgoing_->header.type == FrameType::kData;
-    FARANDOLE_TRY_ASSIGN(const std::size_t count, is_data ? connection_->try_send_data(header, rest)
-                                                          : connection_->try_send(header, rest));
+    FARANDOLE_TRY_ASSIGN(const std::size_t count,
+                         is_data ? connection_->try_send_data(header, payload_left)
+                                 : connection_->try_send(header, payload_left));
     if (count == 0) return progress;
     progress = true;
-    if (outgoing_done_ == 0) ++frames_sent_;  // a frame that never begins has no number
+    if (outgoing_bytes_done_ == 0)
+      ++frames_sent_;  // a frame is numbered when its first byte is sent
     moved += count;
-    const std::size_t payload_before = outgoing_done_ - header_done;
-    outgoing_done_ += count;
-    const std::size_t payload_now = outgoing_done_ - std::min(outgoing_done_, kFrameHeaderBytes);
+    const std::size_t payload_done_before = outgoing_bytes_done_ - header_bytes_done;
+    outgoing_bytes_done_ += count;
+    const std::size_t payload_done_now =
+        outgoing_bytes_done_ - std::min(outgoing_bytes_done_, kFrameHeaderBytes);
     if (!outgoing_->borrowed.empty()) {
       auto& stream = streams_[outgoing_->header.group];
-      const std::size_t taken = payload_now - payload_before;
-      stream.sent += taken;
+      const std::size_t payload_taken = payload_done_now - payload_done_before;
+      stream.sent += payload_taken;
       auto& front = stream.to_send.front();
-      front = front.subspan(taken);
+      front = front.subspan(payload_taken);
       if (front.empty()) stream.to_send.pop_front();
     }
-    if (outgoing_done_ == kFrameHeaderBytes + payload.size()) outgoing_.reset();
+    if (outgoing_bytes_done_ == kFrameHeaderBytes + payload.size()) outgoing_.reset();
   }
   if (!outgoing_ && connection_->has_unsent()) {
     FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, {}));
@@ -292,9 +297,9 @@ Result<bool> PeerChannel::send_some() {
   return progress;
 }
 
-// Another receive would be a system call. It is left out if probably nothing has arrived: after a
-// receive that returned fewer bytes than it could, and after a short frame.
-Result<bool> PeerChannel::receive_some() {
+// A receive is a system call. To save system calls, this stops when probably no more bytes have
+// arrived: after a receive that did not fill its buffer, and after a short frame.
+Result<bool> PeerChannel::receive_next_bytes() {
   std::size_t moved = 0;
   is_drained_ = false;
   while (moved < kBytesPerRound && !is_drained_) {
@@ -304,9 +309,9 @@ Result<bool> PeerChannel::receive_some() {
       return true;
     }
     if (!count.ok()) return count.status();
-    if (*count == 0 && !(incoming_ && incoming_done_ == incoming_->length)) break;
+    if (*count == 0 && !(incoming_ && incoming_bytes_done_ == incoming_->length)) break;
     moved += *count;
-    if (!incoming_ || incoming_done_ < incoming_->length) continue;
+    if (!incoming_ || incoming_bytes_done_ < incoming_->length) continue;
     const bool is_data = incoming_->type == FrameType::kData;
     FARANDOLE_TRY(finish_frame());
     if (!is_data && !connection_->has_received()) break;
@@ -314,11 +319,11 @@ Result<bool> PeerChannel::receive_some() {
   return moved > 0;
 }
 
-// Receives the last frames of a peer to which nothing can be sent any more. They may say why.
-void PeerChannel::receive_rest() {
-  receives_rest_ = true;
+// Receives the last frames of a peer after a send has failed. They may contain the reason.
+void PeerChannel::receive_last_frames() {
+  receives_last_frames_ = true;
   while (!is_over_) {
-    const auto received = receive_some();
+    const auto received = receive_next_bytes();
     if (!received.ok() || !*received) return;
   }
 }
@@ -334,10 +339,10 @@ Result<std::size_t> PeerChannel::try_receive(std::span<std::byte> into) {
 Result<std::size_t> PeerChannel::receive_header() {
   if (is_full()) return std::size_t{0};
   FARANDOLE_TRY_ASSIGN(const std::size_t count, try_receive(header_reader_.space()));
-  header_reader_.filled(count);
+  header_reader_.mark_filled(count);
   if (!header_reader_.complete()) return count;
   FARANDOLE_TRY_ASSIGN(incoming_, header_reader_.take());
-  incoming_done_ = 0;
+  incoming_bytes_done_ = 0;
   ++frames_received_;
   if (incoming_->epoch != epoch_ || incoming_->sequence != frames_received_)
     return Status::stop(format_text("a frame has epoch {} and number {} instead of {} and {}",
@@ -351,32 +356,32 @@ Result<std::size_t> PeerChannel::receive_payload() {
   std::size_t count = 0;
   if (incoming_->type == FrameType::kData) {
     FARANDOLE_TRY_ASSIGN(count, receive_data(streams_[incoming_->group]));
-  } else if (incoming_done_ < payload_.size()) {
-    FARANDOLE_TRY_ASSIGN(count, try_receive(std::span(payload_).subspan(incoming_done_)));
+  } else if (incoming_bytes_done_ < payload_.size()) {
+    FARANDOLE_TRY_ASSIGN(count, try_receive(std::span(payload_).subspan(incoming_bytes_done_)));
   }
-  incoming_done_ += count;
+  incoming_bytes_done_ += count;
   return count;
 }
 
 // The data of an ended group is thrown away.
 Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
-  const std::size_t left = incoming_->length - incoming_done_;
-  if (left == 0) return std::size_t{0};
+  const std::size_t bytes_left = incoming_->length - incoming_bytes_done_;
+  if (bytes_left == 0) return std::size_t{0};
   FARANDOLE_TRY(check_data(stream));
   const bool has_begun =
       stream.step.generation == incoming_->generation && stream.step.sequence == incoming_->step;
-  if (stream.ended || !has_begun || !stream.early.empty() || stream.to_receive.empty()) {
-    FARANDOLE_TRY(check_early(stream));
+  if (stream.ended || !has_begun || !stream.early_data.empty() || stream.to_receive.empty()) {
+    FARANDOLE_TRY(check_early_data(stream));
     if (is_full()) return std::size_t{0};
     std::array<std::byte, 16384> buffer;
     FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                         try_receive(std::span(buffer).first(std::min(left, buffer.size()))));
-    if (!stream.ended) keep_early(stream, std::span(buffer).first(count));
+                         try_receive(std::span(buffer).first(std::min(bytes_left, buffer.size()))));
+    if (!stream.ended) keep_early_data(stream, std::span(buffer).first(count));
     return count;
   }
   auto& front = stream.to_receive.front();
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       try_receive(front.first(std::min(left, front.size()))));
+                       try_receive(front.first(std::min(bytes_left, front.size()))));
   stream.received += count;
   front = front.subspan(count);
   if (front.empty()) stream.to_receive.pop_front();
@@ -384,60 +389,65 @@ Result<std::size_t> PeerChannel::receive_data(Stream& stream) {
 }
 
 bool PeerChannel::is_full() const {
-  // After the goodbye, nobody takes envelopes, but this rank receives until it has sent everything.
+  // After our goodbye, the mailbox takes no more envelopes. But this rank must receive until it has
+  // sent everything.
   if (!incoming_)
-    return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ && !receives_rest_;
+    return received_envelopes_.size() >= kReceivedEnvelopesMax && !said_goodbye_ &&
+           !receives_last_frames_;
   if (incoming_->type != FrameType::kData) return false;
   const auto found = streams_.find(incoming_->group);
   if (found == streams_.end()) return false;
   const Stream& stream = found->second;
-  if (stream.early.size() - stream.early_taken < kEarlyBytesMax) return false;
-  // Another step waits for data behind these. If it did not get them, and if another channel was
-  // full of data of that step, two groups could wait for each other for ever.
+  if (stream.early_data.size() - stream.early_bytes_taken < kEarlyBytesMax) return false;
+  // If a step waits for data on this channel, its data may come after these early bytes. Then
+  // receiving must go on. Otherwise two groups could wait for each other for ever on two channels.
   return std::ranges::none_of(streams_,
                               [](const auto& stream) { return !stream.second.to_receive.empty(); });
 }
 
-Status PeerChannel::check_early(const Stream& stream) const {
+Status PeerChannel::check_early_data(const Stream& stream) const {
   const StepIdentity step{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (stream.ended || stream.early.empty() || distance(stream.early_step, step) == 0) return {};
+  if (stream.ended || stream.early_data.empty() || distance(stream.early_step, step) == 0)
+    return {};
   return Status::stop("data of two steps arrived before the first of them had begun");
 }
 
-void PeerChannel::keep_early(Stream& stream, std::span<const std::byte> bytes) {
+void PeerChannel::keep_early_data(Stream& stream, std::span<const std::byte> bytes) {
   stream.early_step = {.generation = incoming_->generation, .sequence = incoming_->step};
-  stream.early.insert(stream.early.end(), bytes.begin(), bytes.end());
+  stream.early_data.insert(stream.early_data.end(), bytes.begin(), bytes.end());
 }
 
-// Gives early data to the steps that want it now.
-bool PeerChannel::take_early() {
-  bool took_any = false;
+// Copies early data into the memory that its step has provided meanwhile.
+bool PeerChannel::deliver_early_data() {
+  bool has_delivered = false;
   for (auto& [group, stream] : streams_) {
-    if (stream.early.empty() || distance(stream.step, stream.early_step) != 0) continue;
-    while (stream.early_taken < stream.early.size() && !stream.to_receive.empty()) {
+    if (stream.early_data.empty() || distance(stream.step, stream.early_step) != 0) continue;
+    while (stream.early_bytes_taken < stream.early_data.size() && !stream.to_receive.empty()) {
       auto& front = stream.to_receive.front();
-      const auto count = std::min(front.size(), stream.early.size() - stream.early_taken);
-      std::memcpy(front.data(), stream.early.data() + stream.early_taken, count);
-      stream.early_taken += count;
+      const auto count =
+          std::min(front.size(), stream.early_data.size() - stream.early_bytes_taken);
+      std::memcpy(front.data(), stream.early_data.data() + stream.early_bytes_taken, count);
+      stream.early_bytes_taken += count;
       stream.received += count;
       front = front.subspan(count);
       if (front.empty()) stream.to_receive.pop_front();
-      took_any = true;
+      has_delivered = true;
     }
-    // Erasing moves the bytes that are left. This costs little if more bytes were taken than are
-    // left.
-    const std::size_t left = stream.early.size() - stream.early_taken;
-    if (left > 0 && stream.early_taken <= std::max(left, kTakenBytesMax)) continue;
-    stream.early.erase(stream.early.begin(),
-                       stream.early.begin() + static_cast<std::ptrdiff_t>(stream.early_taken));
-    stream.early_taken = 0;
+    // Erasing copies the bytes that remain. This is cheap if more bytes were delivered than remain.
+    const std::size_t bytes_left = stream.early_data.size() - stream.early_bytes_taken;
+    if (bytes_left > 0 && stream.early_bytes_taken <= std::max(bytes_left, kTakenBytesMax))
+      continue;
+    stream.early_data.erase(
+        stream.early_data.begin(),
+        stream.early_data.begin() + static_cast<std::ptrdiff_t>(stream.early_bytes_taken));
+    stream.early_bytes_taken = 0;
   }
-  return took_any;
+  return has_delivered;
 }
 
 Status PeerChannel::check_data(const Stream& stream) const {
-  const StepIdentity of_frame{.generation = incoming_->generation, .sequence = incoming_->step};
-  if (stream.ended || stream.step.generation == 0 || distance(stream.step, of_frame) >= 0)
+  const StepIdentity frame_step{.generation = incoming_->generation, .sequence = incoming_->step};
+  if (stream.ended || stream.step.generation == 0 || distance(stream.step, frame_step) >= 0)
     return {};
   return Status::stop(format_text(
       "data of step {} of generation {} arrived in step {} of generation {}", incoming_->step,

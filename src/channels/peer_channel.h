@@ -1,13 +1,13 @@
 // PeerChannel: all frames between this rank and one rank on another host. It carries the data and
-// the entries of lanes, the control messages and the ends of groups, and the envelopes of sends and
-// receives.
+// the entries of lanes, the control messages and the ends of groups, and the envelopes of messages.
 //
-// Short frames go before all data and envelopes that have not begun. Data and envelopes take turns.
-// If data comes before there is memory for it, the data is kept here, so that it does not hold up
-// the frames of other groups. If a step moves data both ways, this is at most two windows, because
-// then the peer needs an answer. If it moves data one way, as a broadcast does, the peer may be far
-// ahead. Then the channel stops receiving at a limit, until the step has taken what is kept. It
-// also stops while many received envelopes wait for the owner.
+// Short frames are sent before all data frames and envelopes that have not begun. Data frames and
+// envelopes take turns. Data may come before its step has provided memory for it. This object keeps
+// such early data, so that it does not hold up the frames of other groups. If a step moves data
+// both ways, the early data is at most two windows, because the peer then needs our data. If a step
+// moves data one way, as a broadcast does, the peer may be far ahead. The channel then stops
+// receiving at a limit until the step has taken the early data. It also stops while many received
+// envelopes wait for the owner.
 #pragma once
 
 #include <array>
@@ -54,7 +54,7 @@ class PeerChannel {
   PeerChannel(const PeerChannel&) = delete;
   PeerChannel& operator=(const PeerChannel&) = delete;
 
-  // Until a connection is attached, everything that is sent waits.
+  // Frames that are sent before attach() wait in this object.
   void attach(std::unique_ptr<Connection> connection) { connection_ = std::move(connection); }
   Connection* connection() const { return connection_.get(); }  // null until attach()
 
@@ -62,12 +62,12 @@ class PeerChannel {
   // Errors, which are final: kRebuildGroup if the connection is broken or the peer has ended
   // without a goodbye; kStop if a frame is invalid.
   Result<bool> advance() { return advance(Receive::kYes); }
-  // The same, but the caller chooses whether to receive from the connection. A receive is a system
-  // call, even if nothing has arrived.
+  // The same, but the caller chooses whether to receive. A receive is a system call, even if
+  // nothing has arrived.
   enum class Receive : std::uint8_t { kNo, kYes };
   Result<bool> advance(Receive receive);
-  // Whether the peer will soon send something for which this rank waits: its entry of the last
-  // step that we have entered, the data of a step, or the rest of a frame.
+  // Whether this rank waits for frames of the peer: its entry of the last step that we have
+  // entered, the data of a step, or the missing part of a frame.
   bool awaits_frames() const;
   // Whether the peer has sent a frame.
   bool has_received() const { return frames_received_ > 0; }
@@ -78,16 +78,16 @@ class PeerChannel {
   void send_message(GroupId group, Bytes message);
   std::optional<Bytes> next_message(GroupId group);
 
-  // Appends an envelope, which consists of `first` and `rest`, of at most 64 KiB together. Returns
-  // false if too many envelopes wait, or if the connection is over.
-  bool try_send_envelope(std::span<const std::byte> first, std::span<const std::byte> rest);
-  // The owner must take received envelopes even if nothing waits for them: while too many of them
-  // are kept, the frames of groups that come behind them are not received.
+  // Queues an envelope that consists of `first` and `second`, at most 64 KiB together. Returns
+  // false if too many envelopes wait or the connection is over.
+  bool try_send_envelope(std::span<const std::byte> first, std::span<const std::byte> second);
+  // The owner must take received envelopes even if no call waits for them. While too many are kept,
+  // the channel receives no further frames.
   bool has_envelope() const { return !received_envelopes_.empty(); }
   std::optional<Bytes> next_envelope();
 
-  // The functions of Lane, for one group; see collective/lane.h. entry() returns null unless the
-  // peer's entry has exactly this generation and sequence.
+  // The functions of Lane, for one group; see collective/lane.h. entry() returns the peer's entry
+  // of exactly this generation and sequence; null if there is none.
   void send_entry(GroupId group, const StepIdentity& step, std::span<const std::byte> note);
   const PeerEntries::Entry* entry(GroupId group, const StepIdentity& step) const;
   void begin(GroupId group, const StepIdentity& step);
@@ -96,17 +96,16 @@ class PeerChannel {
   std::uint64_t bytes_sent(GroupId group) const;
   std::uint64_t bytes_received(GroupId group) const;
 
-  // Frames of a group are kept even if they come before this call. A group may begin again after
-  // its end.
+  // Frames of a group that come before this call are kept. A group may begin again after its end.
   void begin_group(GroupId group) { streams_[group].ended = false; }
-  // Drops the borrowed memory of an ended group, and all its frames that come from now on. Returns
-  // false if a frame with such memory is half sent. The rest of that frame is copied and still
-  // sent, because the peer would take whatever comes next for this rest.
+  // Releases the borrowed memory of an ended group, and drops all its later frames. Returns false
+  // if a data frame of the group is half sent. The rest of that frame is copied and still sent.
+  // Otherwise the peer would take the next frame's bytes for this rest.
   bool end_group(GroupId group);
-  // Forgets a group that was removed. None of its data may be on its way. A group that has ended is
-  // kept, because the rest of its frames may still arrive.
+  // Forgets a removed group, which must not have data on its way. Keeps a group that has ended,
+  // because further frames of this group may still arrive.
   void forget_group(GroupId group);
-  // The owner says that the channel has failed. Frames are dropped from now on.
+  // Marks the channel as failed. From now on, it drops all frames.
   void give_up() { is_over_ = true; }
 
   void send(const GroupEnd& end);
@@ -114,11 +113,11 @@ class PeerChannel {
   std::optional<GroupEnd> next_group_end();
   std::optional<Death> next_death();
 
-  // Says that this rank sends nothing more, because it leaves in an orderly way. The peer receives
-  // the goodbye after all envelopes.
+  // Tells the peer that this rank leaves in an orderly way and sends nothing more. The peer
+  // receives the goodbye after all envelopes.
   void say_goodbye(const std::string& reason);
   bool peer_said_goodbye() const { return peer_goodbye_.has_value(); }
-  // Why the peer leaves; empty until it has said goodbye.
+  // The reason why the peer leaves; empty until the peer has said goodbye.
   const std::optional<std::string>& peer_goodbye() const { return peer_goodbye_; }
   // Whether the connection is over: the peer has closed it after its goodbye, or it has failed.
   bool is_over() const { return is_over_; }
@@ -132,37 +131,36 @@ class PeerChannel {
     std::uint64_t received = 0;
     PeerEntries entries = {};
     std::deque<Bytes> messages = {};
-    StepIdentity early_step{.generation = 0};  // the step of `early`
-    Bytes early = {};                          // data for which there was no memory yet
-    std::size_t early_taken = 0;
+    StepIdentity early_step{.generation = 0};  // the step of `early_data`
+    Bytes early_data = {};                     // received before its step provided memory
+    std::size_t early_bytes_taken = 0;
     bool ended = false;
   };
   struct Outgoing {
     FrameHeader header;
-    Bytes payload = {};                        // if nothing is borrowed
+    Bytes payload = {};                        // used if `borrowed` is empty
     std::span<const std::byte> borrowed = {};  // of a data frame
   };
 
   FrameHeader header_of(FrameType type, std::size_t length, GroupId group = 0,
                         const StepIdentity& step = {.generation = 0}) const;
   void queue(FrameType type, GroupId group, const StepIdentity& step, Bytes payload);
-  bool choose_outgoing();
-  bool choose_data();
-  Result<bool> send_some();
-  Result<bool> receive_some();
-  void receive_rest();
-  void await_no_entry(GroupId group);
+  bool choose_outgoing_frame();
+  bool choose_data_frame();
+  Result<bool> send_next_bytes();
+  Result<bool> receive_next_bytes();
+  void receive_last_frames();
+  void stop_awaiting_entry(GroupId group);
   Result<std::size_t> try_receive(std::span<std::byte> into);
   Result<std::size_t> receive_header();
   Result<std::size_t> receive_payload();
   Result<std::size_t> receive_data(Stream& stream);
-  // Whether the next bytes cannot be kept, because too much data or too many envelopes are kept
-  // already.
+  // Whether too much early data or too many envelopes are kept, so that the next bytes must wait.
   bool is_full() const;
   Status finish_frame();
-  bool take_early();
-  Status check_early(const Stream& stream) const;
-  void keep_early(Stream& stream, std::span<const std::byte> bytes);
+  bool deliver_early_data();
+  Status check_early_data(const Stream& stream) const;
+  void keep_early_data(Stream& stream, std::span<const std::byte> bytes);
   Status check_data(const Stream& stream) const;
 
   std::uint64_t epoch_;
@@ -174,23 +172,23 @@ class PeerChannel {
 
   std::deque<Outgoing> short_frames_;  // not begun
   std::deque<Outgoing> envelopes_;     // not begun; the goodbye is the last one
-  std::optional<Outgoing> outgoing_;   // begun, or about to begin
+  std::optional<Outgoing> outgoing_;   // the current frame
   FrameHeaderBytes outgoing_header_{};
-  std::size_t outgoing_done_ = 0;  // bytes of header and payload
+  std::size_t outgoing_bytes_done_ = 0;  // bytes of header and payload
   std::uint64_t frames_sent_ = 0;
   GroupId last_group_sent_ = 0;     // of a data frame
   bool envelope_was_last_ = false;  // the last frame that was not short was an envelope
 
   FrameHeaderReader header_reader_;
   std::optional<FrameHeader> incoming_;
-  Bytes payload_;                  // of a short frame
-  std::size_t incoming_done_ = 0;  // bytes of the payload
-  bool is_drained_ = false;        // the last receive returned fewer bytes than it could
+  Bytes payload_;                        // of a short frame
+  std::size_t incoming_bytes_done_ = 0;  // bytes of the payload
+  bool is_drained_ = false;              // the last receive returned fewer bytes than it could
   std::uint64_t frames_received_ = 0;
   GroupId entered_group_ = 0;  // of our last entry
   StepIdentity entered_step_{.generation = 0};
   bool said_goodbye_ = false;
-  bool receives_rest_ = false;  // nothing can be sent any more
+  bool receives_last_frames_ = false;  // no more bytes can be sent
   std::optional<std::string> peer_goodbye_;
   bool is_over_ = false;
 };

@@ -1,11 +1,11 @@
-// PeerEntries: the last entries that another host has sent in one group. Two are enough: a host
-// enters step k only after it has completed step k − 1, which needs our entry of step k − 1. So
-// while we are in step k, another host has entered step k + 1 at most.
+// PeerEntries: the last entries that another host has sent in one group. Two entries are enough: a
+// host enters step k only after it has completed step k − 1, for which it needs our entry of step k
+// − 1. So while we are in step k, another host has entered at most step k + 1.
 //
 // After a replan, a sequence is entered again under a newer generation. The new entry may arrive
-// while we still expect the old one. Then it replaces the old entry. That loses nothing: the
-// members' reports have shown that not all members had entered the same step, so the old step will
-// be rolled back here, too.
+// while we still wait in the old step, and it then replaces the old entry. We do not need the old
+// entry any more. The replan has shown that not all members had entered the same step, so this host
+// will roll back its own entry, too.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class PeerEntries {
     Bytes note = {};
   };
 
-  // Keeps an entry that has arrived, in the memory of an older one.
+  // Stores an entry that has arrived, in place of an older entry.
   void take(const StepIdentity& step, std::span<const std::byte> note) {
     Entry& entry = entries_[step.sequence % entries_.size()];
     entry.step = step;
@@ -33,8 +33,8 @@ class PeerEntries {
   // Returns the entry of this generation and sequence; null if it has not arrived.
   const Entry* find(std::uint32_t generation, std::uint32_t sequence) const {
     const Entry& entry = entries_[sequence % entries_.size()];
-    const bool is_it = entry.step.generation == generation && entry.step.sequence == sequence;
-    return is_it ? &entry : nullptr;
+    const bool matches = entry.step.generation == generation && entry.step.sequence == sequence;
+    return matches ? &entry : nullptr;
   }
 
  private:

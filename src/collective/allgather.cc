@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-// If a member stages its part, it publishes the part window by window; any other part is copied as
-// a whole in round 0. The group's scratch lists hold the rows of each member, and where they begin
-// in the output.
+// A member that stages its part publishes the part window by window. All other parts are copied as
+// a whole in round 0. The group's scratch lists hold the number of rows of each member and the
+// offset of these rows in the output.
 
 namespace farandole {
 namespace {
@@ -42,12 +42,12 @@ void Allgather::stage(std::int64_t round) {
     if (round == 0) std::memcpy(entry_barrier.own_inline_payload(), own.data(), own.size());
     return;
   }
-  const auto all = static_cast<std::int64_t>(own.size());
-  const std::int64_t bytes = bytes_in_round(all, round);
+  const auto total_bytes = static_cast<std::int64_t>(own.size());
+  const std::int64_t bytes = bytes_in_round(total_bytes, round);
   if (bytes > 0)
-    std::memcpy(
-        entry_barrier.own_staging() + staging_parts(all).offset(entry_barrier.identity(), round),
-        own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
+    std::memcpy(entry_barrier.own_staging() +
+                    staging_parts(total_bytes).offset(entry_barrier.identity(), round),
+                own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
 }
 
 void Allgather::enter(EntryBarrier& entry_barrier) const {
@@ -86,7 +86,7 @@ std::optional<std::int64_t> Allgather::on_all_arrived() {
   return rounds;
 }
 
-bool Allgather::take(std::int64_t round) {
+bool Allgather::consume(std::int64_t round) {
   if (output_ == nullptr) return true;
   return copies_.advance(rounds_.entry_barrier().group(),
                          [&](int member) { return copy_of(member, round); });
@@ -98,17 +98,17 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   const auto index = static_cast<std::size_t>(member);
   const std::int64_t bytes = scratch_->counts[index] * options_.row_bytes;
   std::byte* const to = output_ + scratch_->offsets[index];
-  const bool ours = member == group.member;
+  const bool is_own = member == group.member;
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;
     const std::byte* const published_data =
         entry_barrier.staging(member) +
         staging_parts(bytes).offset(entry_barrier.identity(), round);
-    return {ours ? options_.input + begin : published_data, to + begin,
+    return {is_own ? options_.input + begin : published_data, to + begin,
             bytes_in_round(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};
-  if (ours) return {options_.input, to, bytes};
+  if (is_own) return {options_.input, to, bytes};
   const std::byte* const exposed = entry_barrier.input(member, static_cast<std::size_t>(bytes));
   return {exposed != nullptr ? exposed : entry_barrier.inline_payload(member), to, bytes};
 }

@@ -2,11 +2,11 @@
 // others publish. The sizes of the members' inputs are known only after all have entered, so the
 // output is allocated only then.
 //
-// Each member decides for itself how it publishes its own part, and its entry says how. For p
+// Each member decides for itself how it publishes its own part, and says so in its entry. For p
 // members that contribute n bytes each:
 // - a small part is in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
-//   moves (loads and stores) 2pn bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits (one at the end); each member moves
+//   (loads and stores) 2pn bytes, which is the lower bound;
 // - other memory is staged: 1 wait per round of 256 KiB; each member moves 2(p + 1)n bytes.
 #pragma once
 
@@ -50,7 +50,7 @@ class Allgather {
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);
+  bool consume(std::int64_t round);
 
   Rounds rounds_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends

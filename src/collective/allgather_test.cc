@@ -59,8 +59,8 @@ struct MemberPart {
 };
 
 // In the first eight cases, members contribute no bytes, few bytes, about a window, or several
-// windows; each case gives these sizes to the members in another rotation. In each of the other
-// cases, all members contribute the same number of rows.
+// windows. Each case gives these sizes to other members. In each of the other cases, all members
+// contribute the same number of rows.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
@@ -124,11 +124,11 @@ TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
 TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const Case test_case = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
-  MemberPart without_memory(test_case, 0);
+  MemberPart member_without_memory(test_case, 0);
   MemberPart member_with_memory(test_case, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Allgather(group.group(0), step_identity(1),
-                            {.input = without_memory.input.data(),
+                            {.input = member_without_memory.input.data(),
                              .rows = test_case.rows[0],
                              .row_bytes = kRowBytes,
                              .allocate = [](std::span<const std::int64_t>) {
@@ -139,7 +139,7 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   EXPECT_TRUE(member_with_memory.output == test_case.expected());
 }
 
-// Member 0's call in a test whose result is too large for any memory.
+// Member 0's call in a test. The result of the call is too large for any memory.
 Allgather call_without_memory(GroupInTest& group) {
   return {group.group(0),
           step_identity(1),
@@ -161,13 +161,13 @@ TEST(Allgather, a_member_size_that_overflows_is_a_mismatch) {
 }
 
 TEST(Allgather, a_total_size_that_overflows_is_a_mismatch) {
-  constexpr std::int64_t kMostRows = std::numeric_limits<std::int64_t>::max() / kRowBytes;
+  constexpr std::int64_t kRowsMax = std::numeric_limits<std::int64_t>::max() / kRowBytes;
   GroupInTest group(3);
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2})
-    group.group(member).board->enter(
-        1, 1, {.identity = step_identity(1).id, .declared_count = kMostRows});
+    group.group(member).board->enter(1, 1,
+                                     {.identity = step_identity(1).id, .declared_count = kRowsMax});
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 

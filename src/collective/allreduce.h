@@ -41,7 +41,7 @@ inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
 // least one member must contribute data.
 int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
-// Sets the divisor of an average over the present members.
+// Sets the divisor of an average over the members that contribute data.
 inline void set_divisor(Reduction& reduction, int present) {
   if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = present;
 }

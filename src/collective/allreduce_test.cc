@@ -13,7 +13,8 @@
 namespace farandole {
 namespace {
 
-// Counts just below, at and above the number of members, a slice and a window.
+// Element counts just below, at and just above these sizes: one element per member, a slice, and a
+// window.
 std::set<std::int64_t> boundary_counts(DType dtype, int members) {
   const auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
   const std::int64_t window = kWindow / bytes;
@@ -35,7 +36,7 @@ PreparedCall call_of(int members, std::int64_t count, std::vector<bool> joined =
 
 class AllreduceMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(AllreduceMembers, every_size_in_place_and_out_of_place) {
+TEST_P(AllreduceMembers, is_correct_for_every_size_in_place_and_out_of_place) {
   std::vector<PreparedCall> calls;
   for (const std::int64_t count : boundary_counts(DType::kFloat32, GetParam()))
     calls.push_back(call_of(GetParam(), count));
@@ -71,8 +72,9 @@ TEST(AllreduceJoined, others_get_sums_and_joined_members_write_nothing) {
   }
 }
 
-// Runs an allreduce of three members: all elements of the first are 6, all of the second are 3, and
-// the third has joined without data. Returns the elements of the result, which must be equal.
+// Runs an allreduce of three members. All elements of the first member are 6, all elements of the
+// second are 3, and the third has joined. Checks that all elements of the result are equal, and
+// returns one of them.
 template <std::size_t kCount>
 float average(ReduceOp op) {
   GroupInTest group(3);
@@ -89,7 +91,7 @@ float average(ReduceOp op) {
       call.output = reinterpret_cast<std::byte*>(memory[static_cast<std::size_t>(member)].data());
       call.input = call.output;
     }
-    steps.push_back(choose(group.group(member), step_identity(1), std::move(call)));
+    steps.push_back(choose_step(group.group(member), step_identity(1), std::move(call)));
   }
   group.finish_in_random_order(steps, 1);
   EXPECT_EQ(memory[0], std::vector<float>(kCount, memory[0][0]));
@@ -128,13 +130,13 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
     std::ranges::copy(random_elements(DType::kFloat64, count, static_cast<unsigned>(member)),
                       input);
     outputs.push_back(in_place ? input : allocated(member));
-    steps.push_back(choose(group.group(member), step_identity(1),
-                           {.operation = Operation::kAllreduce,
-                            .dtype = DType::kFloat64,
-                            .reduce_op = op,
-                            .count = count,
-                            .input = input,
-                            .output = outputs.back()}));
+    steps.push_back(choose_step(group.group(member), step_identity(1),
+                                {.operation = Operation::kAllreduce,
+                                 .dtype = DType::kFloat64,
+                                 .reduce_op = op,
+                                 .count = count,
+                                 .input = input,
+                                 .output = outputs.back()}));
   }
   group.finish_in_random_order(steps, static_cast<unsigned>(count));
   std::vector<Buffer> results;
@@ -142,29 +144,29 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
   return results;
 }
 
-// Two members may each reduce the whole tensor from each other's memory, but only if no output
-// overwrites an input. So in a call in place, each member reduces only its slice.
+// If no output overwrites an input, each of two members may reduce the whole tensor, because it can
+// read the other member's input. In a call in place, each member reduces only its slice.
 TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
-    const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
+    const Buffer expected = results_of(ReduceOp::kSum, {false, false}, false, count).front();
     for (const Buffer& result : results_of(ReduceOp::kSum, {true, true}, true, count))
-      EXPECT_TRUE(same_bytes(result, wanted)) << count;
+      EXPECT_TRUE(same_bytes(result, expected)) << count;
   }
 }
 
-// Expects the same bits from tensors in heaps, in other memory and in both, in place and out of
-// place.
+// Expects the same bits in place and out of place, and for tensors in heaps, in other memory, or in
+// both.
 void expect_same_bits(std::size_t members, std::int64_t count) {
   SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
-  const std::vector<bool> nobody(members, false);
-  const std::vector<bool> all(members, true);
-  std::vector<bool> some = all;
-  some.back() = false;
-  const Buffer wanted = results_of(ReduceOp::kAdasum, nobody, false, count).front();
-  for (const std::vector<bool>& in_heap : {nobody, some, all})
+  const std::vector<bool> none_in_heap(members, false);
+  const std::vector<bool> all_in_heap(members, true);
+  std::vector<bool> some_in_heap = all_in_heap;
+  some_in_heap.back() = false;
+  const Buffer expected = results_of(ReduceOp::kAdasum, none_in_heap, false, count).front();
+  for (const std::vector<bool>& in_heap : {none_in_heap, some_in_heap, all_in_heap})
     for (const bool in_place : {false, true})
       for (const Buffer& result : results_of(ReduceOp::kAdasum, in_heap, in_place, count))
-        EXPECT_TRUE(same_bytes(result, wanted));
+        EXPECT_TRUE(same_bytes(result, expected));
 }
 
 TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
@@ -176,11 +178,11 @@ TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
 TEST(AllreduceAdasum, dot_products_of_many_members_fit) {
   constexpr std::size_t kMembers = 40;
   const std::int64_t count = kWindow / 8 * 2;
-  const Buffer wanted =
+  const Buffer expected =
       results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, true), false, count).front();
   for (const Buffer& result :
        results_of(ReduceOp::kAdasum, std::vector<bool>(kMembers, false), true, count))
-    EXPECT_TRUE(same_bytes(result, wanted));
+    EXPECT_TRUE(same_bytes(result, expected));
 }
 
 // Expects that a step in which two members have these options is a mismatch and writes no output.
@@ -220,15 +222,15 @@ TYPED_TEST(BothAllreduces, another_count_of_a_joined_member_or_only_joined_membe
 
 TEST(AllreduceChoice, one_shot_is_limited_to_its_maximum_size) {
   GroupInTest group(2);
-  group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
+  group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost model allows one shot
   constexpr std::int64_t kBytesMax = OneShotAllreduce::kBytesMax;
   std::vector<std::byte> memory(kBytesMax + 1);
   const auto allreduce_of = [&](std::int64_t bytes) {
-    return choose(group.group(0), step_identity(1),
-                  {.operation = Operation::kAllreduce,
-                   .count = bytes,
-                   .input = memory.data(),
-                   .output = memory.data()});
+    return choose_step(group.group(0), step_identity(1),
+                       {.operation = Operation::kAllreduce,
+                        .count = bytes,
+                        .input = memory.data(),
+                        .output = memory.data()});
   };
   EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kBytesMax)));
   EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kBytesMax + 1)));

@@ -7,16 +7,16 @@
 #include "base/check.h"
 
 // The splits are in the flag line. If there are too many members for that, the splits are at the
-// end of the staging memory, after the parts of the rounds, so that no round overwrites them. A
-// part has a piece for every member. A member copies staged data piece by piece. It copies inline
-// and exposed data as a whole in round 0. The group's scratch lists hold the splits of all members,
-// the number of rows that each sends to us, and where those rows begin in the output.
+// end of the staging memory. There, no round overwrites them. A part has a piece for every member.
+// A member copies staged data piece by piece. It copies inline and exposed data as a whole in round
+// 0. The group's scratch lists hold the splits of all members, the number of rows that each member
+// sends to us, and the offsets of those rows in the output.
 
 namespace farandole {
 namespace {
 
 constexpr std::int64_t kSlotBytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
-constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
+constexpr std::int64_t kInlinePayloadBytes = static_cast<std::int64_t>(kInlineBytes);
 constexpr std::int64_t kSplitBytes = sizeof(std::int64_t);
 
 constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
@@ -31,7 +31,7 @@ Alltoall::Alltoall(Group& group, const StepIdentity& identity, Options options)
       options_(std::move(options)),
       splits_bytes_(group.members() * kSplitBytes),
       piece_bytes_max_(
-          round_down(round_down(staging_bytes() / kRoundParts, kPartAlignment) / group.members(),
+          round_down(round_down(staging_bytes() / kPartsMin, kPartAlignment) / group.members(),
                      kPieceAlignment)) {
   CHECK(piece_bytes_max_ > 0, "every member has a piece of a part");
   CHECK(options_.splits.size() == group.ranks.size(), "there is one split for each member");
@@ -47,16 +47,18 @@ Alltoall::Alltoall(Group& group, const StepIdentity& identity, Options options)
         static_cast<std::size_t>(sent_bytes_));
 }
 
-bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlineLimit; }
+bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlinePayloadBytes; }
 
-bool Alltoall::is_inline(std::int64_t sent) const { return sent <= kInlineLimit - splits_bytes_; }
+bool Alltoall::is_inline(std::int64_t sent) const {
+  return sent <= kInlinePayloadBytes - splits_bytes_;
+}
 
 std::int64_t Alltoall::staging_bytes() const {
   return are_splits_inline() ? kSlotBytes : kSlotBytes - round_up(splits_bytes_, kPieceAlignment);
 }
 
-// The layout of the staging memory of a member that stages, and that sends at most `largest` bytes
-// to any other member.
+// The layout of the staging memory of a member that stages its data and sends at most `largest`
+// bytes to any other member.
 Alltoall::PieceLayout Alltoall::layout_of(std::int64_t largest) const {
   const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
   return {.bytes = bytes,
@@ -66,10 +68,10 @@ Alltoall::PieceLayout Alltoall::layout_of(std::int64_t largest) const {
               .staging_bytes = staging_bytes()}};
 }
 
-Alltoall::Range Alltoall::piece_of(std::int64_t all, const PieceLayout& pieces,
+Alltoall::Range Alltoall::piece_of(std::int64_t share_bytes, const PieceLayout& pieces,
                                    std::int64_t round) {
-  const std::int64_t begin = std::min(round * pieces.bytes, all);
-  return {begin, std::min(pieces.bytes, all - begin)};
+  const std::int64_t begin = std::min(round * pieces.bytes, share_bytes);
+  return {begin, std::min(pieces.bytes, share_bytes - begin)};
 }
 
 void Alltoall::stage(std::int64_t round) {
@@ -99,12 +101,12 @@ void Alltoall::stage_pieces(std::int64_t round) {
       entry_barrier.own_staging() + pieces.parts.offset(entry_barrier.identity(), round);
   std::int64_t before = 0;
   for (int to = 0; to < entry_barrier.group().members(); ++to) {
-    const std::int64_t all = splits[static_cast<std::size_t>(to)] * options_.row_bytes;
-    const Range piece = piece_of(all, pieces, round);
+    const std::int64_t share_bytes = splits[static_cast<std::size_t>(to)] * options_.row_bytes;
+    const Range piece = piece_of(share_bytes, pieces, round);
     if (to != own && piece.bytes > 0)
       std::memcpy(part + to * pieces.bytes, options_.input + before + piece.begin,
                   static_cast<std::size_t>(piece.bytes));
-    before += all;
+    before += share_bytes;
   }
 }
 
@@ -122,8 +124,8 @@ std::int64_t Alltoall::split(int from, int to) const {
   return scratch_->splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
-// Copies the splits of all members out of shared memory before splits_fit() checks them, so that
-// they cannot change after the check.
+// Copies the splits of all members out of shared memory before splits_are_valid() checks them, so
+// that they cannot change after the check.
 void Alltoall::read_splits() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
@@ -140,17 +142,17 @@ void Alltoall::read_splits() {
 
 // Returns false if a member sends more than it has, or if a sum overflows. The result is the same
 // on all members.
-bool Alltoall::splits_fit() const {
+bool Alltoall::splits_are_valid() const {
   const int members = rounds_.entry_barrier().group().members();
   for (int member = 0; member < members; ++member) {
-    std::int64_t left = rounds_.entry_barrier().declared_count(member);
+    std::int64_t rows_left = rounds_.entry_barrier().declared_count(member);
     std::int64_t received = 0;
     std::int64_t bytes = 0;
-    if (__builtin_mul_overflow(left, options_.row_bytes, &bytes)) return false;
+    if (__builtin_mul_overflow(rows_left, options_.row_bytes, &bytes)) return false;
     for (int other = 0; other < members; ++other) {
       const std::int64_t sent = split(member, other);
-      if (sent < 0 || sent > left) return false;
-      left -= sent;
+      if (sent < 0 || sent > rows_left) return false;
+      rows_left -= sent;
       if (__builtin_add_overflow(received, split(other, member), &received)) return false;
     }
     if (__builtin_mul_overflow(received, options_.row_bytes, &bytes)) return false;
@@ -158,22 +160,22 @@ bool Alltoall::splits_fit() const {
   return true;
 }
 
-// splits_fit() must be true.
-Alltoall::Sent Alltoall::sent_by(int member) const {
+// Call it only if splits_are_valid().
+Alltoall::SentBytes Alltoall::sent_bytes_of(int member) const {
   const Group& group = rounds_.entry_barrier().group();
-  Sent sent;
+  SentBytes sent;
   for (int other = 0; other < group.members(); ++other) {
     const std::int64_t bytes = split(member, other) * options_.row_bytes;
-    sent.to_all += bytes;
-    if (other < group.member) sent.before += bytes;
-    if (other != member) sent.largest = std::max(sent.largest, bytes);
+    sent.total += bytes;
+    if (other < group.member) sent.before_us += bytes;
+    if (other != member) sent.largest_share = std::max(sent.largest_share, bytes);
   }
   return sent;
 }
 
 std::optional<std::int64_t> Alltoall::on_all_arrived() {
   read_splits();
-  if (!splits_fit()) return std::nullopt;
+  if (!splits_are_valid()) return std::nullopt;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   scratch_->counts.clear();
@@ -181,12 +183,12 @@ std::optional<std::int64_t> Alltoall::on_all_arrived() {
   std::int64_t rounds = 0;
   std::int64_t offset = 0;
   for (int member = 0; member < group.members(); ++member) {
-    const Sent sent = sent_by(member);
-    if (!entry_barrier.exposes_enough(member, sent.to_all)) return std::nullopt;
-    const bool stages = !is_inline(sent.to_all) && !entry_barrier.exposes_input(member);
-    if (sent.to_all > 0)
+    const SentBytes sent = sent_bytes_of(member);
+    if (!entry_barrier.exposes_enough(member, sent.total)) return std::nullopt;
+    const bool stages = !is_inline(sent.total) && !entry_barrier.exposes_input(member);
+    if (sent.total > 0)
       rounds = std::max(
-          {rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_max_) : 0});
+          {rounds, std::int64_t{1}, stages ? rounds_for(sent.largest_share, piece_bytes_max_) : 0});
     scratch_->counts.push_back(split(member, group.member));
     scratch_->offsets.push_back(offset);
     offset += scratch_->counts.back() * options_.row_bytes;
@@ -195,7 +197,7 @@ std::optional<std::int64_t> Alltoall::on_all_arrived() {
   return rounds;
 }
 
-bool Alltoall::take(std::int64_t round) {
+bool Alltoall::consume(std::int64_t round) {
   if (output_ == nullptr) return true;
   return copies_.advance(rounds_.entry_barrier().group(),
                          [&](int member) { return copy_of(member, round); });
@@ -208,15 +210,15 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
   const std::int64_t bytes = scratch_->counts[index] * options_.row_bytes;
   if (bytes == 0) return {};
   std::byte* const to = output_ + scratch_->offsets[index];
-  const Sent sent = sent_by(member);
-  const std::byte* whole = options_.input;
+  const SentBytes sent = sent_bytes_of(member);
+  const std::byte* source = options_.input;
   if (member != group.member) {
-    whole = entry_barrier.input(member, static_cast<std::size_t>(sent.to_all));
-    if (whole == nullptr && is_inline(sent.to_all))
-      whole = entry_barrier.inline_payload(member) + splits_bytes_;
+    source = entry_barrier.input(member, static_cast<std::size_t>(sent.total));
+    if (source == nullptr && is_inline(sent.total))
+      source = entry_barrier.inline_payload(member) + splits_bytes_;
   }
-  if (whole != nullptr) return round == 0 ? Copy{whole + sent.before, to, bytes} : Copy{};
-  const PieceLayout pieces = layout_of(sent.largest);
+  if (source != nullptr) return round == 0 ? Copy{source + sent.before_us, to, bytes} : Copy{};
+  const PieceLayout pieces = layout_of(sent.largest_share);
   const Range piece = piece_of(bytes, pieces, round);
   return {entry_barrier.staging(member) + pieces.parts.offset(entry_barrier.identity(), round) +
               group.member * pieces.bytes,

@@ -1,13 +1,13 @@
-// All-to-all: every member sends some of its rows to each member. Each member first publishes how
-// many rows it sends to whom (its splits), inside the flag line, so that all compute the same
-// number of rounds. In a round, a member publishes to every other member the next piece of the rows
-// for that member.
+// All-to-all: every member sends some of its rows to each member. Each member first publishes in
+// its flag line how many rows it sends to each member (its splits). So all members compute the same
+// number of rounds. In a round, a member publishes the next piece of its rows for each other
+// member.
 //
 // Each member decides for itself how it publishes its rows; its splits and its entry tell the
 // others. For p members that send n bytes each, in equal shares:
 // - a few rows fit after the splits in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
-//   moves (loads and stores) 2n bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits (one at the end); each member moves
+//   (loads and stores) 2n bytes, which is the lower bound;
 // - other memory is staged: 1 wait per round of 256 KiB; each member moves (4p − 2)/p · n bytes,
 //   that is 3n for 2 members and 3.5n for 4. The largest share decides how many rounds there are.
 #pragma once
@@ -47,13 +47,13 @@ class Alltoall {
 
  private:
   // How many bytes a member sends, computed from its splits.
-  struct Sent {
-    std::int64_t to_all = 0;   // bytes in total
-    std::int64_t before = 0;   // bytes for the members before us
-    std::int64_t largest = 0;  // the most bytes for one other member
+  struct SentBytes {
+    std::int64_t total = 0;
+    std::int64_t before_us = 0;      // bytes for the members before us
+    std::int64_t largest_share = 0;  // the most bytes for one other member
   };
 
-  // How a member stages what it sends: one part per round, with a piece for each member.
+  // The layout of staged data: one part per round, with a piece for each member.
   struct PieceLayout {
     std::int64_t bytes = 0;
     Parts parts = {};
@@ -70,14 +70,14 @@ class Alltoall {
   std::int64_t staging_bytes() const;
   bool is_inline(std::int64_t sent) const;  // whether `sent` bytes fit after the splits
   PieceLayout layout_of(std::int64_t largest) const;
-  static Range piece_of(std::int64_t all, const PieceLayout& pieces, std::int64_t round);
+  static Range piece_of(std::int64_t share_bytes, const PieceLayout& pieces, std::int64_t round);
 
   void stage_splits();
   void stage_pieces(std::int64_t round);
   void read_splits();
-  bool splits_fit() const;
+  bool splits_are_valid() const;
   std::int64_t split(int from, int to) const;  // in rows; call it after read_splits()
-  Sent sent_by(int member) const;
+  SentBytes sent_bytes_of(int member) const;
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
@@ -85,7 +85,7 @@ class Alltoall {
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);
+  bool consume(std::int64_t round);
 
   Rounds rounds_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends

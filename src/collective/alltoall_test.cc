@@ -32,7 +32,7 @@ PreparedCall call_of(int members, const std::function<std::int64_t(int, int)>& s
 
 class AlltoallMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(AlltoallMembers, uneven_splits) {
+TEST_P(AlltoallMembers, is_correct_for_uneven_splits) {
   const int members = GetParam();
   const std::int64_t large = 2 * kWindow / 3;  // several rounds for any number of members
   std::vector<PreparedCall> calls;
@@ -48,7 +48,7 @@ TEST_P(AlltoallMembers, uneven_splits) {
 }
 
 // The largest split decides the number of rounds for all members.
-TEST_P(AlltoallMembers, splits_around_the_size_of_a_piece) {
+TEST_P(AlltoallMembers, is_correct_for_splits_around_the_size_of_a_piece) {
   const int members = GetParam();
   const std::int64_t piece = kRoundBytes / members / 64 * 64;
   std::vector<PreparedCall> calls;
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                       InvalidEntry{"bytes_wrap_to_zero", std::int64_t{1} << 62, {0, 0, 0}, 4}),
     [](const auto& test) { return test.param.name; });
 
-// Each entry alone is valid, but their sum overflows.
+// Each entry by itself is valid, but the sum of the entries overflows.
 TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   GroupInTest group(3);
   Alltoall step(group.group(0), step_identity(1),
@@ -141,7 +141,7 @@ TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
-TEST(AlltoallDeathTest, invalid_splits_of_our_own_are_a_bug) {
+TEST(AlltoallDeathTest, invalid_own_splits_abort) {
   GroupInTest group(2);
   const auto make = [&](std::vector<std::int64_t> splits) {
     return Alltoall(group.group(0), step_identity(1),

@@ -7,17 +7,18 @@ namespace farandole {
 namespace {
 
 // While the root stages a part, the others copy the previous part. So with r parts, the copying
-// takes as long as r + 1 copies of one part, and there are r waits. With more parts, the copying
-// takes less time, but there are more waits.
+// takes as long as r + 1 copies of one part, and there are r waits. More parts reduce the time for
+// copying, but they need more waits.
 constexpr std::int64_t kRoundsWanted = 4;
 constexpr std::int64_t kPartBytesMin = 16 * 1024;
 
 Parts parts_of(std::int64_t bytes) {
-  const std::int64_t wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
-  const std::int64_t most =
+  const std::int64_t part_bytes_wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
+  const std::int64_t part_bytes_max =
       std::min(kRoundBytes, round_up(std::max<std::int64_t>(bytes, 1), kPartAlignment));
-  const std::int64_t part = std::clamp(wanted, std::min(kPartBytesMin, most), most);
-  return {.bytes = part, .rounds = rounds_for(bytes, part)};
+  const std::int64_t part_bytes =
+      std::clamp(part_bytes_wanted, std::min(kPartBytesMin, part_bytes_max), part_bytes_max);
+  return {.bytes = part_bytes, .rounds = rounds_for(bytes, part_bytes)};
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ std::optional<std::int64_t> Broadcast::on_all_arrived() {
   return parts_.rounds;
 }
 
-bool Broadcast::take(std::int64_t round) {
+bool Broadcast::consume(std::int64_t round) {
   if (is_root() && options_.output == options_.input) return true;
   return copies_.advance(
       {published_data(round), options_.output + round * parts_.bytes, bytes_in_round(round)});

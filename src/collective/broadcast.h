@@ -2,8 +2,8 @@
 //
 // Cost for n bytes:
 // - small tensors are in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them at the end; the root
-//   moves nothing, the others move (load and store) 2n bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits (one at the end); the root moves
+//   nothing, and each other member moves (loads and stores) 2n bytes, which is the lower bound;
 // - other memory is staged in parts; medium-sized tensors have several parts, so that the others
 //   copy one part while the root stages the next: 1 wait per part; each member moves 2n bytes.
 // If the root's output is not its input, the root moves 2n bytes more.
@@ -46,7 +46,7 @@ class Broadcast {
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);
+  bool consume(std::int64_t round);
 
   Rounds rounds_;
   Options options_;

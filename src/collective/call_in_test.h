@@ -20,14 +20,16 @@
 namespace farandole {
 
 // Random numbers between −2 and 2 for floating-point types, and random bytes for other types.
-// Random bytes could be NaNs, whose bits may differ between vector code and scalar code.
+// Random bytes could be NaNs. The bits of a computed NaN may differ between vector code and scalar
+// code.
 inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
   const auto elements = static_cast<std::size_t>(count);
   Buffer buffer = random_bytes(elements * row_of(dtype).bytes, seed);
   const auto convert = [&]<class Format>(auto from_float) {
     for (std::size_t index = 0; index < elements; ++index) {
-      const auto noise = std::to_integer<int>(buffer[index * sizeof(Format)]);
-      const auto value = static_cast<float>(noise - 128 + static_cast<int>(index % 100)) / 114;
+      const auto random_byte = std::to_integer<int>(buffer[index * sizeof(Format)]);
+      const auto value =
+          static_cast<float>(random_byte - 128 + static_cast<int>(index % 100)) / 114;
       const Format element = from_float(value);
       std::memcpy(&buffer[index * sizeof(Format)], &element, sizeof(element));
     }
@@ -50,8 +52,8 @@ struct CallInTest {
   std::int64_t row_elements = 1;
   std::vector<std::vector<std::int64_t>> splits = {};  // splits[from][to], in rows
   std::vector<bool> joined = {};                       // if empty, no member has joined
-  // for each member: whether its memory lies in a heap, where the others can see it; if empty, none
-  // does
+  // For each member: whether its memory is in a heap, so that the others can see it. If this is
+  // empty, no memory is in a heap.
   std::vector<bool> in_heap = {};
   // The host parts of the group, which decide the order of sums; if empty, all are on one host.
   std::vector<std::vector<int>> hosts = {};
@@ -126,8 +128,9 @@ struct PreparedCall {
       reduce(call.reduction, pointers, outputs, rows * call.row_elements);
   }
 
-  // Whether each host rounds or wraps its own sum. If not, the result is computed from all inputs,
-  // as for an Adasum, or for an average that divides a wider sum.
+  // True if each host rounds its own sum to the tensor's dtype, or lets the sum wrap around.
+  // Otherwise, the result is computed from all inputs: for an Adasum, and for an average that
+  // divides a sum of a wider type.
   bool sums_by_host() const {
     const ReduceOp op = call.reduction.op;
     const DTypeRow& row = row_of(call.reduction.dtype);
@@ -211,23 +214,23 @@ struct PreparedCall {
   }
 
   Buffer gathered(std::size_t member) const {
-    Buffer all;
+    Buffer rows_of_all_members;
     const std::vector<std::int64_t> rows = received_rows(member);
     for (std::size_t from = 0; from < inputs.size(); ++from) {
       std::int64_t first_row = 0;
       for (std::size_t to = 0; !call.splits.empty() && to < member; ++to)
         first_row += call.splits[from][to];
       const Buffer piece = part(inputs[from], first_row, rows[from]);
-      all.insert(all.end(), piece.begin(), piece.end());
+      rows_of_all_members.insert(rows_of_all_members.end(), piece.begin(), piece.end());
     }
-    return all;
+    return rows_of_all_members;
   }
 
   Buffer reduced_;
 };
 
 // Whether the operation supports this dtype and this reduction.
-inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
+inline bool is_supported(Operation operation, DType dtype, ReduceOp op) {
   if (op == ReduceOp::kAdasum && operation != Operation::kAllreduce) return false;
   return check_reduction(dtype, op).ok();
 }
@@ -243,25 +246,26 @@ inline bool is_correct(const Reduction& reduction, const Buffer& found, const Bu
   double error = 0;
   for (std::size_t begin = 0; begin < found.size(); begin += sizeof(double)) {
     double element = 0;
-    double wanted = 0;
+    double expected_element = 0;
     std::memcpy(&element, &found[begin], sizeof(double));
-    std::memcpy(&wanted, &expected[begin], sizeof(double));
-    largest = std::max(largest, std::abs(wanted));
-    error = std::max(error, std::abs(element - wanted));
+    std::memcpy(&expected_element, &expected[begin], sizeof(double));
+    largest = std::max(largest, std::abs(expected_element));
+    error = std::max(error, std::abs(element - expected_element));
   }
   return error <= 0x1p-46 * largest;
 }
 
 // User memory between guard bytes that must not change. It is unaligned if `shift` is odd. It lies
 // in `heap` unless that is null.
-class WatchedMemory {
+class GuardedMemory {
  public:
-  WatchedMemory(std::size_t bytes, unsigned shift, SharedHeap* heap = nullptr)
-      : begin_(kGuardBytes + shift % 2), bytes_(bytes), all_(begin_ + bytes + kGuardBytes) {
+  GuardedMemory(std::size_t bytes, unsigned shift, SharedHeap* heap = nullptr)
+      : begin_(kGuardBytes + shift % 2), bytes_(bytes), total_bytes_(begin_ + bytes + kGuardBytes) {
     if (heap != nullptr)
-      memory_ = heap->allocate(all_).value();
+      memory_ = heap->allocate(total_bytes_).value();
     else
-      memory_ = std::shared_ptr<std::byte>(new std::byte[all_], std::default_delete<std::byte[]>());
+      memory_ = std::shared_ptr<std::byte>(new std::byte[total_bytes_],
+                                           std::default_delete<std::byte[]>());
     fill(kUninitialized);
   }
 
@@ -270,18 +274,18 @@ class WatchedMemory {
   std::byte* data() { return memory_.get() + begin_; }
   Buffer content() const { return {memory_.get() + begin_, memory_.get() + begin_ + bytes_}; }
   bool guards_are_intact() const {
-    const auto fresh = [](std::byte byte) { return byte == kUninitialized; };
+    const auto is_uninitialized = [](std::byte byte) { return byte == kUninitialized; };
     const std::byte* const begin = memory_.get();
-    return std::all_of(begin, begin + begin_, fresh) &&
-           std::all_of(begin + begin_ + bytes_, begin + all_, fresh);
+    return std::all_of(begin, begin + begin_, is_uninitialized) &&
+           std::all_of(begin + begin_ + bytes_, begin + total_bytes_, is_uninitialized);
   }
-  void fill(std::byte value) { std::memset(memory_.get(), static_cast<int>(value), all_); }
+  void fill(std::byte value) { std::memset(memory_.get(), static_cast<int>(value), total_bytes_); }
 
  private:
   static constexpr std::size_t kGuardBytes = 64;
   std::size_t begin_;
   std::size_t bytes_;
-  std::size_t all_;
+  std::size_t total_bytes_;
   std::shared_ptr<std::byte> memory_;  // no other owner
 };
 
@@ -294,7 +298,7 @@ class MemberCallInTest {
         in_place_(prepared.call.in_place && row_of(prepared.call.operation).may_be_in_place),
         heap_(prepared.call.is_in_heap(member_) ? heap : nullptr),
         input_(original().size(), prepared.call.seed, heap_),
-        output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {
+        output_(receives_rows() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {
     std::ranges::copy(original(), input_.data());
   }
   MemberCallInTest(const MemberCallInTest&) = delete;
@@ -306,7 +310,7 @@ class MemberCallInTest {
     const bool joined = call.has_joined(member_);
     const bool reads = !joined && (!row_of(call.operation).rooted ||
                                    static_cast<std::size_t>(call.root) == member_);
-    return choose(
+    return choose_step(
         group, identity,
         {.operation = call.operation,
          .dtype = call.reduction.dtype,
@@ -320,21 +324,21 @@ class MemberCallInTest {
          .splits = call.splits.empty() ? std::vector<std::int64_t>{} : call.splits[member_],
          .joined = joined,
          .input = reads ? input_.data() : nullptr,
-         .output = joined || is_received() ? nullptr : output().data(),
+         .output = joined || receives_rows() ? nullptr : output().data(),
          .allocate = [this](std::span<const std::int64_t> received) {
            return allocate(received);
          }});
   }
 
   // Whether the step has written no user memory and requested no memory.
-  bool untouched() const {
+  bool is_untouched() const {
     return !allocated_ && same_bytes(input_.content(), original()) &&
            same_bytes(output_.content(),
-                      Buffer(output_.content().size(), WatchedMemory::kUninitialized)) &&
+                      Buffer(output_.content().size(), GuardedMemory::kUninitialized)) &&
            guards_are_intact();
   }
-  // Checks the result and then overwrites all memory. If another member still needed that memory,
-  // its result is wrong.
+  // Checks the result and then overwrites all memory. If another member still needs that memory,
+  // the result of that member becomes wrong.
   void expect_result() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());
@@ -342,8 +346,8 @@ class MemberCallInTest {
                            in_place_ ? input_.content() : output_.content(), expected()));
     EXPECT_TRUE(in_place_ || same_bytes(input_.content(), original())) << "the input was written";
     EXPECT_TRUE(guards_are_intact());
-    EXPECT_EQ(allocated_, is_received());
-    if (is_received()) {
+    EXPECT_EQ(allocated_, receives_rows());
+    if (receives_rows()) {
       EXPECT_EQ(received_rows_, prepared_.received_rows(member_));
     }
     constexpr std::byte kOverwritten{0xdd};
@@ -354,10 +358,10 @@ class MemberCallInTest {
  private:
   const Buffer& original() const { return prepared_.inputs[member_]; }
   const Buffer& expected() const { return prepared_.expected[member_]; }
-  bool is_received() const {
-    return row_of(prepared_.call.operation).output_rule == OutputRule::kReceived;
+  bool receives_rows() const {
+    return row_of(prepared_.call.operation).output_rule == OutputRule::kEngineMemory;
   }
-  WatchedMemory& output() { return in_place_ ? input_ : output_; }
+  GuardedMemory& output() { return in_place_ ? input_ : output_; }
   bool guards_are_intact() const {
     return input_.guards_are_intact() && output_.guards_are_intact();
   }
@@ -367,7 +371,7 @@ class MemberCallInTest {
     received_rows_.assign(rows.begin(), rows.end());
     std::int64_t total = 0;
     for (const std::int64_t count : rows) total += count;
-    output_ = WatchedMemory(static_cast<std::size_t>(total * prepared_.call.row_bytes()),
+    output_ = GuardedMemory(static_cast<std::size_t>(total * prepared_.call.row_bytes()),
                             prepared_.call.seed, heap_);
     return output_.data();
   }
@@ -376,8 +380,8 @@ class MemberCallInTest {
   std::size_t member_;
   bool in_place_;
   SharedHeap* heap_;
-  WatchedMemory input_;
-  WatchedMemory output_;
+  GuardedMemory input_;
+  GuardedMemory output_;
   bool allocated_ = false;
   std::vector<std::int64_t> received_rows_;
 };
@@ -423,7 +427,7 @@ inline CallInTest random_call(std::mt19937& random, CallInTest call, int members
       call.joined.push_back(random_below(random, 2) == 0);
     call.joined[static_cast<std::size_t>(random_below(random, members))] = false;
   }
-  // All, some or none of the memory is in heaps.
+  // The memory of all, some or no members is in heaps.
   if (const auto kind = random_below(random, 4); kind < 3)
     for (int member = 0; member < members; ++member)
       call.in_heap.push_back(kind < 2 || random_below(random, 2) == 0);
@@ -443,7 +447,7 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   });
 }
 
-// Runs calls one after another for one member, whenever a test advances it.
+// Runs the calls of one member, one after another. A test decides when the member advances.
 class MemberRun {
  public:
   // `calls` must outlive this object.
@@ -512,23 +516,23 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   for (int idle_turns = 0; !run.is_over() && !::testing::Test::HasFailure();) {
     const int member = static_cast<int>(random_below(random, members));
     const bool runs_ahead = random_below(random, 4) == 0;
-    const bool moved = run.advance_member(member);
+    const bool has_advanced = run.advance_member(member);
     while (runs_ahead && run.advance_member(member)) {
     }
-    idle_turns = moved ? 0 : idle_turns + 1;
+    idle_turns = has_advanced ? 0 : idle_turns + 1;
     ASSERT_LT(idle_turns, 1000) << "all unfinished members wait";
   }
 }
 
-// Lets the member `slow` advance only when the others wait for it, and then only once.
+// Advances the member `slow` only when all others wait for it, and then only once.
 inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
   InterleavedRun run(members, calls);
   while (!run.is_over() && !::testing::Test::HasFailure()) {
-    bool any_moved = false;
+    bool any_has_advanced = false;
     for (int member = 0; member < members; ++member)
-      while (member != slow && run.advance_member(member)) any_moved = true;
-    ASSERT_TRUE(run.advance_member(slow) || any_moved) << "all unfinished members wait";
+      while (member != slow && run.advance_member(member)) any_has_advanced = true;
+    ASSERT_TRUE(run.advance_member(slow) || any_has_advanced) << "all unfinished members wait";
   }
 }
 

@@ -10,13 +10,13 @@ namespace {
 
 // One shot costs 1 wait and moves (p + 3) n bytes; two shots cost 2 waits and move (5p − 2)/p · n
 // bytes. So one shot is faster while (p² − 2p + 2) n is at most p times the bytes that a member
-// moves in the time of one wait. If the others can see the memory, two shots move less, but that is
-// known only after all have entered.
+// moves in the time of one wait. If the others can see the memory, two shots move fewer bytes. But
+// this is known only after all have entered, so it does not count here.
 bool is_faster_in_one_shot(const Group& group, std::int64_t bytes) {
   const std::int64_t members = group.members();
-  const std::int64_t extra_work = members * members - 2 * members + 2;
+  const std::int64_t data_factor = members * members - 2 * members + 2;
   return bytes <= OneShotAllreduce::kBytesMax &&
-         extra_work * bytes <= members * group.costs.wait_bytes;
+         data_factor * bytes <= members * group.costs.wait_bytes;
 }
 
 std::int64_t bytes_of(const CollectiveCall& call) {
@@ -25,7 +25,7 @@ std::int64_t bytes_of(const CollectiveCall& call) {
 
 }  // namespace
 
-CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call) {
+CollectiveStep choose_step(Group& group, const StepIdentity& identity, CollectiveCall&& call) {
   if (group.parts) return group.parts->start_step(group, identity, std::move(call));
   const std::int64_t bytes = bytes_of(call);
   const Reduction reduction = {.dtype = call.dtype,
@@ -94,8 +94,8 @@ std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
   if (call.joined || group.members() == 1 || group.parts) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
   // A broadcast uses only the count of elements; operations on rows use only the rows. If a caller
-  // sets the count and the rows, they give the same size, except in a fused allreduce, where the
-  // rows are those of one tensor.
+  // sets both the count and the rows, they give the same size. A fused allreduce is the exception:
+  // its rows are those of one tensor.
   const std::int64_t bytes =
       std::max(bytes_of(call), is_allreduce ? 0 : call.rows * call.row_bytes);
   if (is_allreduce ? is_faster_in_one_shot(group, bytes)

@@ -26,9 +26,9 @@ namespace farandole {
 // - When one member's step is kDone, all members have stored every flag that any member still
 //   needs. So that member may leave the group at once, and the others finish without waiting for
 //   it.
-// - If a member leaves before its step is kDone, or if a rank dies, no member completes a step in
-//   which it has read exposed memory, because the owner of that memory may already have overwritten
-//   it. Such a step stays kPending. A step also stays kPending if the group was closed before all
+// - A member may leave before its step is kDone, or a rank may die. The owner of exposed memory may
+//   then already have overwritten it. So no member completes a step in which it has read exposed
+//   memory: the step stays kPending. A step also stays kPending if the group was closed before all
 //   had entered. A caller that sees the end of its group must therefore stop calling advance().
 // - A step that not all members have entered can be destroyed after FlagBoard::roll_back; then a
 //   new step can use its slot.
@@ -42,13 +42,12 @@ using CollectiveStep =
 // `group` is borrowed, with its scratch, and must outlive the step. For a reduction,
 // check_reduction() must be ok; `splits` must fit `rows`. A join is not a step. If the group has
 // members on several hosts, supports() in hosts/start_step.h must be ok.
-CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call);
+CollectiveStep choose_step(Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);
 
 // The input and the output of the call, if its step may let other members see them; otherwise
-// empty. May include memory that the step does not expose after all, but never omits memory that it
-// exposes.
+// empty. The result includes all memory that the step exposes, and possibly more.
 std::array<std::span<const std::byte>, 2> exposable_memory(const Group& group,
                                                            const CollectiveCall& call);
 

@@ -34,7 +34,7 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
   }
   Progress advance_member(int member) { return advance(steps_[static_cast<std::size_t>(member)]); }
   void expect_untouched() const {
-    for (const auto& member_call : member_calls_) EXPECT_TRUE(member_call->untouched());
+    for (const auto& member_call : member_calls_) EXPECT_TRUE(member_call->is_untouched());
   }
   void finish_and_expect_result(unsigned seed) {
     group_.finish_in_random_order(steps_, seed);
@@ -132,7 +132,7 @@ TEST_P(EveryOperation, exposes_only_what_exposable_memory_returns) {
                            .output = output.get()};
     const auto may_expose = exposable_memory(group.group(0), call);
     EXPECT_TRUE(rows > 1 || may_expose[0].empty()) << "small tensors travel in the entry";
-    CollectiveStep step = choose(group.group(0), step_identity(1), std::move(call));
+    CollectiveStep step = choose_step(group.group(0), step_identity(1), std::move(call));
     EXPECT_NE(advance(step), Progress::kDone);
     const Entry entry = group.group(0).board->entry(0);
     const std::array published_data = {entry.input, entry.output};
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_w
 TEST(ChooseDeathTest, joins_and_messages_are_not_steps) {
   GroupInTest group(1);
   for (const Operation operation : {Operation::kJoin, Operation::kSend, Operation::kReceive})
-    EXPECT_DEATH(choose(group.group(0), step_identity(1), {.operation = operation}),
+    EXPECT_DEATH(choose_step(group.group(0), step_identity(1), {.operation = operation}),
                  "joins and messages are not steps");
 }
 

@@ -27,7 +27,7 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     if (row_of(operation()).reduces)
       ops = {ReduceOp::kSum,     ReduceOp::kAverage,          ReduceOp::kMin,   ReduceOp::kMax,
              ReduceOp::kProduct, ReduceOp::kAverageOfPresent, ReduceOp::kAdasum};
-    std::erase_if(ops, [&](ReduceOp op) { return !is_defined(operation(), dtype, op); });
+    std::erase_if(ops, [&](ReduceOp op) { return !is_supported(operation(), dtype, op); });
     return ops;
   }
 
@@ -45,7 +45,7 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
   }
 };
 
-TEST_P(Conformance, every_dtype_and_reduction) {
+TEST_P(Conformance, matches_the_reference_for_every_dtype_and_reduction) {
   std::mt19937 random(static_cast<unsigned>(members()));
   std::vector<PreparedCall> calls;
   const auto add = [&](DType dtype, ReduceOp op) {
@@ -61,9 +61,11 @@ TEST_P(Conformance, every_dtype_and_reduction) {
   run_in_threads(members(), calls);
 }
 
-TEST_P(Conformance, large_tensors_in_threads) { run_in_threads(members(), large_calls()); }
+TEST_P(Conformance, matches_the_reference_for_large_tensors_in_threads) {
+  run_in_threads(members(), large_calls());
+}
 
-TEST_P(Conformance, large_tensors_with_a_slow_member) {
+TEST_P(Conformance, matches_the_reference_for_large_tensors_with_a_slow_member) {
   run_with_a_slow_member(members(), large_calls(), members() / 2);
 }
 
@@ -89,7 +91,7 @@ class RandomSequences : public ::testing::TestWithParam<unsigned> {
     const DType dtype = random_choice(random_, kDTypes).dtype;
     const auto op =
         static_cast<ReduceOp>(random_below(random_, static_cast<long>(kReduceOpNames.size())));
-    if (!is_defined(row.operation, dtype, op)) return;
+    if (!is_supported(row.operation, dtype, op)) return;
     // Most calls are small; some have several windows.
     const std::int64_t rows = random_below(random_, std::int64_t{1} << random_below(random_, 18));
     calls_.emplace_back(random_call(random_,
@@ -104,12 +106,14 @@ class RandomSequences : public ::testing::TestWithParam<unsigned> {
   std::vector<PreparedCall> calls_;
 };
 
-TEST_P(RandomSequences, in_threads) {
+TEST_P(RandomSequences, match_the_reference_in_threads) {
   SCOPED_TRACE(testing::Message() << "seed " << GetParam());
   run_in_threads(members_, calls_);
 }
 
-TEST_P(RandomSequences, in_one_thread) { run_in_random_order(members_, calls_, GetParam()); }
+TEST_P(RandomSequences, match_the_reference_in_one_thread) {
+  run_in_random_order(members_, calls_, GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomSequences, ::testing::Range(1U, 33U));
 

@@ -1,6 +1,6 @@
 // Tests the three ways in which a member publishes its data (in the flag line, staged, exposed),
-// and the sizes at which it changes from one way to the next. In some tests, all members use the
-// same way; in others, each member uses a way of its own.
+// and the sizes at which it begins to use another way. In some tests, all members use the same way;
+// in others, each member uses a way of its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
+constexpr std::int64_t kInlinePayloadBytes = static_cast<std::int64_t>(kInlineBytes);
 
 std::vector<OperationRow> operations() {
   std::vector<OperationRow> rows = operations_with_steps();
@@ -32,16 +32,16 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
                        .root = static_cast<int>(seed_) % members(),
                        .in_heap = std::move(in_heap),
                        .seed = ++seed_};
-    const bool uneven = std::get<0>(GetParam()).output_rule == OutputRule::kReceived;
+    const bool uneven = std::get<0>(GetParam()).output_rule == OutputRule::kEngineMemory;
     for (int member = 0; member < members(); ++member)
       call.rows.push_back(bytes(uneven ? member : 0));
     if (operation() == Operation::kAlltoall)
-      for (const std::int64_t rows : call.rows) call.splits.push_back(split_up(rows));
+      for (const std::int64_t rows : call.rows) call.splits.push_back(even_splits(rows));
     return PreparedCall(call);
   }
 
   // Nearly equal shares; some may be empty.
-  std::vector<std::int64_t> split_up(std::int64_t rows) const {
+  std::vector<std::int64_t> even_splits(std::int64_t rows) const {
     std::vector<std::int64_t> splits;
     for (int member = 0; member < members(); ++member)
       splits.push_back((member + 1) * rows / members() - member * rows / members());
@@ -64,17 +64,17 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
 };
 
 // In an all-to-all, the splits use a part of the flag line.
-TEST_P(DataPaths, sizes_around_the_inline_limit) {
+TEST_P(DataPaths, are_correct_for_sizes_around_the_inline_limit) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
-  for (const std::int64_t limit : {kInlineLimit, kInlineLimit - splits})
+  for (const std::int64_t limit : {kInlinePayloadBytes, kInlinePayloadBytes - splits})
     for (const std::int64_t bytes : {limit - 1, limit, limit + 1})
       for (const int first : {0, 1})
         calls.push_back(call_of([&](int) { return bytes; }, every_second_in_heap(first)));
   run(calls);
 }
 
-TEST_P(DataPaths, sizes_around_a_round_and_the_staging_memory) {
+TEST_P(DataPaths, are_correct_for_sizes_around_a_round_and_the_staging_memory) {
   const auto staging = static_cast<std::int64_t>(kStagingBytesPerSlot);
   std::vector<PreparedCall> calls;
   for (const std::int64_t boundary : {kRoundBytes, staging})
@@ -86,7 +86,7 @@ TEST_P(DataPaths, sizes_around_a_round_and_the_staging_memory) {
 
 // Members contribute different sizes: some expose, some stage, some use the flag line, and some
 // contribute nothing.
-TEST_P(DataPaths, members_use_different_data_paths) {
+TEST_P(DataPaths, can_differ_between_members) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
   for (int turn = 0; turn < 5; ++turn)
@@ -96,7 +96,7 @@ TEST_P(DataPaths, members_use_different_data_paths) {
   run(calls);
 }
 
-TEST_P(DataPaths, all_tensors_in_heaps) {
+TEST_P(DataPaths, are_correct_for_tensors_in_heaps) {
   std::vector<PreparedCall> calls;
   const std::vector<bool> all(static_cast<std::size_t>(members()), true);
   for (const std::int64_t bytes :
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Table, DataPaths,
                          });
 
 // The splits of this many members do not fit into a flag line.
-TEST(DataPathsOfManyMembers, splits_in_the_staging_memory) {
+TEST(DataPathsOfManyMembers, are_correct_for_splits_in_the_staging_memory) {
   constexpr int kMembers = 140;
   CallInTest call = {.operation = Operation::kAlltoall, .reduction = {.dtype = DType::kUInt8}};
   for (int from = 0; from < kMembers; ++from) {
@@ -126,8 +126,8 @@ TEST(DataPathsOfManyMembers, splits_in_the_staging_memory) {
   run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
 }
 
-// Member 0 dies during a step. Then members whose calls end with an error may already overwrite the
-// memory that they have exposed.
+// Member 0 dies during a step. The calls of the other members then end with an error, and their
+// programs may overwrite the memory that they have exposed.
 class ExposerGone : public ::testing::TestWithParam<OperationRow> {};
 
 TEST_P(ExposerGone, a_death_keeps_steps_with_exposed_memory_pending) {
@@ -189,7 +189,7 @@ TEST_P(Exposers, exposed_memory_outside_of_the_heap_is_a_mismatch) {
                .declared_count = kBytes,
                .input = GroupInTest::kHeapBytes - static_cast<std::size_t>(kBytes) + 1});
   for (CollectiveStep& step : steps) EXPECT_EQ(advance(step), Progress::kMismatch);
-  for (const auto& member_call : member_calls) EXPECT_TRUE(member_call->untouched());
+  for (const auto& member_call : member_calls) EXPECT_TRUE(member_call->is_untouched());
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Exposers, ::testing::ValuesIn(operations()),

@@ -12,8 +12,8 @@ bool EntryBarrier::is_visible(std::span<const std::byte> memory) const {
 }
 
 bool EntryBarrier::is_worth_exposing(std::span<const std::byte> memory, std::size_t bytes) const {
-  const auto moved = 2 * static_cast<std::int64_t>(bytes);  // one load and one store per byte
-  return bytes > kInlineBytes && group_->members() > 1 && moved > group_->costs.wait_bytes &&
+  const auto bytes_moved = 2 * static_cast<std::int64_t>(bytes);  // one load and one store per byte
+  return bytes > kInlineBytes && group_->members() > 1 && bytes_moved > group_->costs.wait_bytes &&
          is_visible(memory);
 }
 

@@ -69,10 +69,12 @@ class BasicEntryBarrier {
       if (exposes_input(member)) return true;
     return false;
   }
-  // True if a member has exposed its input and the group is ending, so that the member's program
-  // may have overwritten that memory while we read it. Then we must not publish that we have read
-  // it, so that no member completes the step.
-  bool is_exposer_gone() const { return any_member_exposes_input() && board_->any_member_gone(); }
+  // True if a member has exposed its input and the group is ending. The program of that member may
+  // then have overwritten the input while we read it. In this case we must not publish that we have
+  // read it, so that no member completes the step.
+  bool exposed_input_may_have_changed() const {
+    return any_member_exposes_input() && board_->any_member_gone();
+  }
 
  private:
   Board* board_;
@@ -95,11 +97,12 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
                       std::span<const std::byte> output = {});
   // Whether enter_exposing() lets the others see this memory.
   bool is_visible(std::span<const std::byte> memory) const;
-  // Whether enter_exposing() lets the others see this memory, and whether waiting for them at the
-  // end takes less time than staging `bytes` of it.
+  // True if enter_exposing() lets the others see this memory, and if the wait for them at the end
+  // of the step takes less time than staging `bytes` bytes.
   bool is_worth_exposing(std::span<const std::byte> memory, std::size_t bytes) const;
 
-  // The memory that a member has exposed. Null if it exposed none, or fewer than `bytes`.
+  // The memory that a member has exposed. Null if it has exposed no memory, or fewer than `bytes`
+  // bytes.
   const std::byte* input(int member, std::size_t bytes) const;
   std::byte* output(int member, std::size_t bytes) const;
   // False if a member's entry exposes an input of `bytes` bytes that is not completely in its heap.

@@ -81,7 +81,7 @@ TEST(EntryBarrier, a_negative_declared_count_is_a_mismatch_for_all) {
   EXPECT_EQ(invalid.check_arrivals(), Progress::kMismatch);
 }
 
-TEST(EntryBarrierDeathTest, entering_twice_is_a_bug) {
+TEST(EntryBarrierDeathTest, entering_twice_aborts) {
   GroupInTest group(1);
   EntryBarrier entry_barrier(group.group(0), step_identity(1));
   entry_barrier.enter(0);

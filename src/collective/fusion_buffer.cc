@@ -15,7 +15,7 @@ void FusionBuffer::clear() {
   memory_ = nullptr;
   piece_ = 0;
   copied_ = 0;
-  position_ = 0;
+  memory_offset_ = 0;
 }
 
 void FusionBuffer::add(const Piece& piece) {
@@ -30,15 +30,16 @@ Status FusionBuffer::choose_memory() {
     memory_ = pieces_.empty() ? nullptr : pieces_.front().output;
     return {};
   }
-  const auto needed = static_cast<std::size_t>(bytes_);
-  if (needed > owned_bytes_) {
-    owned_.reset();
-    owned_bytes_ = 0;
-    const std::size_t wanted = std::max(needed, std::min(std::bit_ceil(needed), bytes_max_));
-    FARANDOLE_TRY_ASSIGN(owned_, heap_.allocate(wanted));
-    owned_bytes_ = wanted;
+  const auto bytes_needed = static_cast<std::size_t>(bytes_);
+  if (bytes_needed > buffer_bytes_) {
+    buffer_.reset();
+    buffer_bytes_ = 0;
+    const std::size_t bytes_wanted =
+        std::max(bytes_needed, std::min(std::bit_ceil(bytes_needed), bytes_max_));
+    FARANDOLE_TRY_ASSIGN(buffer_, heap_.allocate(bytes_wanted));
+    buffer_bytes_ = bytes_wanted;
   }
-  memory_ = owned_.get();
+  memory_ = buffer_.get();
   return {};
 }
 
@@ -51,25 +52,26 @@ bool FusionBuffer::are_contiguous() const {
   return true;
 }
 
-bool FusionBuffer::copy_some(bool packs) {
+bool FusionBuffer::copy_chunk(bool packs) {
   if (in_place_) return true;
-  for (std::int64_t left = kChunkBytes; piece_ < pieces_.size() && left > 0;) {
+  for (std::int64_t bytes_left = kChunkBytes; piece_ < pieces_.size() && bytes_left > 0;) {
     const Piece& piece = pieces_[piece_];
-    const std::int64_t bytes = std::min(left, piece.bytes - copied_);
+    const std::int64_t bytes = std::min(bytes_left, piece.bytes - copied_);
     if (packs)
-      std::memcpy(memory_ + position_, piece.input + copied_, static_cast<std::size_t>(bytes));
+      std::memcpy(memory_ + memory_offset_, piece.input + copied_, static_cast<std::size_t>(bytes));
     else
-      std::memcpy(piece.output + copied_, memory_ + position_, static_cast<std::size_t>(bytes));
-    left -= bytes;
+      std::memcpy(piece.output + copied_, memory_ + memory_offset_,
+                  static_cast<std::size_t>(bytes));
+    bytes_left -= bytes;
     copied_ += bytes;
-    position_ += bytes;
+    memory_offset_ += bytes;
     if (copied_ < piece.bytes) continue;
     ++piece_;
     copied_ = 0;
   }
   if (piece_ < pieces_.size()) return false;
   piece_ = 0;
-  position_ = 0;
+  memory_offset_ = 0;
   return true;
 }
 

@@ -26,7 +26,7 @@ class FusionBuffer {
   // is not expected, but gets exactly the memory that it needs.
   FusionBuffer(SharedHeap& heap, std::size_t bytes_max) : heap_(heap), bytes_max_(bytes_max) {}
 
-  // Begins a step, without pieces. The previous step need not have finished.
+  // Begins a step that has no pieces yet. The previous step need not have finished.
   void clear();
   // Adds the next piece. Its memory is borrowed until the step has ended.
   void add(const Piece& piece);
@@ -41,24 +41,24 @@ class FusionBuffer {
 
   // pack() copies the inputs to memory(); unpack() copies memory() to the outputs. Each call copies
   // a bounded number of bytes; true when everything is copied.
-  bool pack() { return copy_some(true); }
-  bool unpack() { return copy_some(false); }
+  bool pack() { return copy_chunk(true); }
+  bool unpack() { return copy_chunk(false); }
 
  private:
   bool are_contiguous() const;
-  bool copy_some(bool packs);
+  bool copy_chunk(bool packs);
 
   SharedHeap& heap_;
   std::size_t bytes_max_;
-  std::shared_ptr<std::byte> owned_;  // no other owner
-  std::size_t owned_bytes_ = 0;
+  std::shared_ptr<std::byte> buffer_;  // no other owner
+  std::size_t buffer_bytes_ = 0;
   std::vector<Piece> pieces_;  // without empty pieces
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;
-  std::size_t piece_ = 0;      // index of the piece that is being copied
-  std::int64_t copied_ = 0;    // bytes of this piece that are copied
-  std::int64_t position_ = 0;  // offset in memory_
+  std::size_t piece_ = 0;           // index of the piece that is being copied
+  std::int64_t copied_ = 0;         // bytes of this piece that are copied
+  std::int64_t memory_offset_ = 0;  // offset in memory_
 };
 
 }  // namespace farandole

@@ -16,8 +16,8 @@
 namespace farandole {
 
 // Staging memory is shared memory that one member writes and all members can read. A member has
-// kStagingBytesPerSlot for each slot. Both slots together are larger than a second-level cache;
-// Parts in staging.h says why that matters.
+// kStagingBytesPerSlot for each slot. Both slots together are larger than a second-level cache; the
+// comment of Parts in staging.h explains why this matters.
 inline constexpr std::size_t kWindowBytes = 256 * 1024;
 inline constexpr std::size_t kStagingBytesPerSlot = 8 * kWindowBytes;
 inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
@@ -116,12 +116,13 @@ struct StepIdentity {
 };
 
 // The result of advance(). A step never blocks and does about one window of work per call. When a
-// step is kDone, all members have stored every flag that any member still needs, and our staging
-// memory and flag line stay unchanged until all have entered the next step. So we may continue, and
+// step is kDone, all members have stored every flag that any member still needs. Our staging memory
+// and flag line then stay unchanged until all have entered the next step. So we may continue, and
 // the others finish without waiting for us.
 enum class Progress : std::uint8_t {
   kPending,   // no work until another member's flag changes: the caller may sleep
-  kAdvanced,  // did some work: call again before sleeping, because no doorbell rings for the rest
+  kAdvanced,  // did some work: call again before sleeping, because no doorbell will ring for the
+              // remaining work
   kDone,      // the outputs are complete; do not call again
   // all have entered this step, but with different identities; no member writes anything in it
   kMisprediction,

@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-// The size in bytes of the window of shared memory through which a member sends ordinary memory.
+// The size of a window: as many bytes of a tensor as a member stages at once.
 inline constexpr auto kWindow = static_cast<std::int64_t>(kWindowBytes);
 
 using Buffer = std::vector<std::byte>;

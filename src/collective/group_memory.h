@@ -24,7 +24,7 @@ class GroupMemory {
   GroupMemory(std::byte* memory, int members) : memory_(memory), members_(members) {}
 
   // Says that the group has ended on another host. The leader writes it once, and `is_set` last.
-  struct alignas(kFlagLineBytes) EndElsewhere {
+  struct alignas(kFlagLineBytes) EndOnAnotherHost {
     HardwareAtomics::Atomic<std::uint32_t> is_set;
     std::int32_t rank;  // the rank that has left
     std::uint32_t reason_bytes;
@@ -33,8 +33,8 @@ class GroupMemory {
 
   // Written once, before another member sees the segment.
   Costs& costs() const { return *reinterpret_cast<Costs*>(memory_); }
-  EndElsewhere& end_elsewhere() const {
-    return *reinterpret_cast<EndElsewhere*>(memory_ + kCostsBytes);
+  EndOnAnotherHost& end_on_other_host() const {
+    return *reinterpret_cast<EndOnAnotherHost*>(memory_ + kCostsBytes);
   }
   MessageRing::Counter* sent_to_leader() const {
     return reinterpret_cast<MessageRing::Counter*>(memory_ + kCounterBegin);
@@ -51,7 +51,7 @@ class GroupMemory {
  private:
   static constexpr std::size_t kCostsBytes = kFlagLineBytes;
   static_assert(sizeof(Costs) <= kCostsBytes);
-  static constexpr std::size_t kCounterBegin = kCostsBytes + sizeof(EndElsewhere);
+  static constexpr std::size_t kCounterBegin = kCostsBytes + sizeof(EndOnAnotherHost);
   static constexpr std::size_t kBoardBegin = kCounterBegin + sizeof(MessageRing::Counter);
   static_assert(kStagingBytes % kHugePageBytes == 0);
 

@@ -2,11 +2,11 @@
 // a group on one host are a host part. Lane k connects the k-th member of every host part. There
 // are as many lanes as the smallest host part has members, so several processes drive the network.
 //
-// A step between hosts has two stages. First, member 0 of each host part sends an entry to the
-// other hosts when all members of its part have entered the step, and waits for the entries of the
-// other hosts. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
+// A step between hosts has two stages. First, member 0 of each host part waits until all members of
+// its part have entered the step. It then sends an entry to the other hosts, and waits for their
+// entries. An entry carries a note: a few bytes that the algorithm chooses. Then the lanes move
 // data. No lane moves data of a step before its member knows that all members on all hosts have
-// entered the step. So a step that is rolled back has moved no data, and data that arrives always
+// entered the step. So a step that is rolled back has moved no data. Data that arrives always
 // belongs to a step that this member runs or is about to run. If a step is given up, its caller
 // must make the lane drop the borrowed memory before the calls of the step end.
 #pragma once
@@ -42,7 +42,7 @@ class Lane {
   virtual std::optional<HostEntry> entry(int host, const StepIdentity& step) const = 0;
 
   // Begins to move the data of a step that all members of all hosts have entered. Ends the previous
-  // step, whose data must all have been sent and received.
+  // step. All data of that step must have been sent and received.
   virtual void begin(const StepIdentity& step) = 0;
   // Appends bytes to the stream that goes to another host in this step. The memory is borrowed
   // until bytes_sent() has counted it.

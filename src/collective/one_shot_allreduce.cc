@@ -33,7 +33,7 @@ std::optional<std::int64_t> OneShotAllreduce::on_all_arrived() {
   return options_.count == 0 ? 0 : 1;
 }
 
-bool OneShotAllreduce::take(std::int64_t /*round*/) {
+bool OneShotAllreduce::consume(std::int64_t /*round*/) {
   if (options_.joined) return true;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();

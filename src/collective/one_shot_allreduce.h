@@ -1,5 +1,5 @@
-// One-shot allreduce for small tensors: each member publishes its whole input, in its flag line if
-// it fits there, and reduces the inputs of all members itself.
+// One-shot allreduce for small tensors: each member publishes its whole input (in its flag line if
+// it fits there), and then reduces the inputs of all members.
 //
 // Cost for p members and n bytes: 1 wait, for the entry; each member moves (loads and stores) (p +
 // 3) n bytes.
@@ -31,7 +31,7 @@ class OneShotAllreduce {
     entry_barrier.enter(declared_count_of(options_));
   }
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);
+  bool consume(std::int64_t round);
 
   std::int64_t offset() const;  // of our input in the staging memory
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }

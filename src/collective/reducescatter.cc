@@ -37,9 +37,9 @@ Reducescatter::Range Reducescatter::share(int member) const {
 }
 
 Reducescatter::Range Reducescatter::piece(std::int64_t round, int member) const {
-  const Range all = share(member);
-  const std::int64_t begin = std::min(round * piece_bytes_, all.bytes);
-  return {all.begin + begin, std::min(piece_bytes_, all.bytes - begin)};
+  const Range whole_share = share(member);
+  const std::int64_t begin = std::min(round * piece_bytes_, whole_share.bytes);
+  return {whole_share.begin + begin, std::min(piece_bytes_, whole_share.bytes - begin)};
 }
 
 std::int64_t Reducescatter::piece_offset(std::int64_t round, int member) const {
@@ -87,19 +87,19 @@ std::optional<std::int64_t> Reducescatter::on_all_arrived() {
 }
 
 // One call reduces a whole piece, but only kChunkBytes of a share that is not divided into pieces.
-bool Reducescatter::take(std::int64_t round) {
+bool Reducescatter::consume(std::int64_t round) {
   const Group& group = rounds_.entry_barrier().group();
-  const std::int64_t left = piece(round, group.member).bytes - reduced_;
-  if (left == 0) return true;
-  const std::int64_t bytes = std::min(left, kChunkBytes);
+  const std::int64_t bytes_left = piece(round, group.member).bytes - reduced_;
+  if (bytes_left == 0) return true;
+  const std::int64_t bytes = std::min(bytes_left, kChunkBytes);
   scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member)
     scratch_->inputs.push_back(published_data(member, round) + reduced_);
   const std::array outputs = {options_.output + round * piece_bytes_ + reduced_};
   reduce(options_.reduction, scratch_->inputs, outputs,
          bytes / static_cast<std::int64_t>(row_of(options_.reduction.dtype).bytes));
-  reduced_ = bytes < left ? reduced_ + bytes : 0;
-  return bytes == left;
+  reduced_ = bytes < bytes_left ? reduced_ + bytes : 0;
+  return bytes == bytes_left;
 }
 
 const std::byte* Reducescatter::published_data(int member, std::int64_t round) const {

@@ -5,8 +5,8 @@
 //
 // Cost for p members that contribute n bytes each:
 // - small tensors are in the flag line: 1 wait, for the entry;
-// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
-//   moves (loads and stores) (p + 1)/p · n bytes, the lower bound;
+// - memory that the others can see is read in place: 2 waits (one at the end); each member moves
+//   (loads and stores) (p + 1)/p · n bytes, which is the lower bound;
 // - other memory is staged: 1 wait per round, which takes 256 KiB of the input; each member moves
 //   (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member decides for
 //   itself how it publishes its data.
@@ -63,7 +63,7 @@ class Reducescatter {
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);  // reduces our piece
+  bool consume(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends

@@ -22,7 +22,7 @@ class ReducescatterMembers : public ::testing::TestWithParam<int> {
   std::vector<PreparedCall> calls_;
 };
 
-TEST_P(ReducescatterMembers, shares_around_the_size_of_a_piece) {
+TEST_P(ReducescatterMembers, is_correct_for_shares_around_the_size_of_a_piece) {
   const std::int64_t members = GetParam();
   const std::int64_t piece = kWindow / members / 64 * 64 / 2;  // elements
   for (const std::int64_t share : {piece - 1, piece, piece + 1, 5 * piece}) {
@@ -35,12 +35,12 @@ TEST_P(ReducescatterMembers, shares_around_the_size_of_a_piece) {
 }
 
 // A piece may end in the middle of a row, at the end of a cache line.
-TEST_P(ReducescatterMembers, rows_larger_than_a_piece) {
+TEST_P(ReducescatterMembers, is_correct_for_rows_larger_than_a_piece) {
   for (const std::int64_t rows : {1, GetParam() - 1, GetParam() + 1}) add(rows, kWindow / 3);
   run_in_threads(GetParam(), calls_);
 }
 
-TEST_P(ReducescatterMembers, some_or_all_members_get_no_rows) {
+TEST_P(ReducescatterMembers, is_correct_if_some_or_all_members_get_no_rows) {
   for (const std::int64_t rows : {0, 1, GetParam() / 2}) {
     add(rows, 3);
     add(rows, 0);
@@ -67,7 +67,7 @@ TEST(Reducescatter, different_rows_are_a_mismatch_and_nothing_is_written) {
   for (const Buffer& output : outputs) EXPECT_TRUE(output == Buffer(64, std::byte{7}));
 }
 
-TEST(ReducescatterDeathTest, a_row_of_half_an_element_is_a_bug) {
+TEST(ReducescatterDeathTest, a_row_of_half_an_element_aborts) {
   GroupInTest group(1);
   const Reducescatter::Options options = {.rows = 1, .row_bytes = 6};
   EXPECT_DEATH(Reducescatter(group.group(0), step_identity(1), options), "whole elements");

@@ -1,22 +1,22 @@
 // Rounds: the shared part of all algorithms that have one wait per round. In a round, every member
-// publishes a part of its data, and takes (copies or reduces) what the others publish for it. It
+// publishes a part of its data, and consumes (copies or reduces) what the others publish for it. It
 // publishes the part in staging memory, or in the flag line if the part is small. A member that
 // exposes its input publishes nothing: the others read the input in place.
 //
 // A member publishes phase w when its part of round w is staged; phase 0 is the entry itself. For w
 // = 0, 1, …, each member does this:
-//   stage w + 1; publish phase w + 1; wait until all are at phase w or later; take round w.
-// All members do all rounds, even if they have no data left to publish or to take.
+//   stage w + 1; publish phase w + 1; wait until all are at phase w or later; consume round w.
+// All members do all rounds, even if they have no data left to publish or to consume.
 //
-// The rounds use the parts of the staging memory in turn; there are at least four parts. So stage(w
-// + 1) overwrites round w − 3 or an earlier one. This is safe without another phase. We stage round
-// w + 1 after our round w − 1, for which we waited until all others were at phase w − 1 or later.
-// The others publish phase w − 1 after their round w − 3, so they have taken everything that we
-// showed in round w − 3. The slot is used again in the step after the next one, which no member
-// enters before all have completed this step.
+// The rounds use the parts of the staging memory one after another; there are at least four parts.
+// So stage(w + 1) overwrites round w − 3 or an earlier one. This is safe without another phase. We
+// stage round w + 1 after our round w − 1. In that round, we waited until all others were at phase
+// w − 1 or later. The others publish phase w − 1 after their round w − 3, so they have consumed
+// everything that we published in round w − 3. The slot is used again in the step after the next
+// one, which no member enters before all have completed this step.
 //
 // If a member has exposed its input, every member publishes one more phase when it has read all of
-// that input, and all wait for this phase. The exposer waits because its caller may change the
+// that input. All members wait for this phase. The exposer waits because its caller may change the
 // input as soon as the step is done. The others wait because a member that is done may leave the
 // job, which ends the group. A member that sees the end of the group earlier does not publish this
 // phase.
@@ -45,7 +45,8 @@ class BasicRounds {
   //   void enter(EntryBarrierType&): enters and publishes what the others must know;
   //   std::optional<std::int64_t> on_all_arrived(): called when all have entered. Returns the
   //     number of rounds, which is the same on all members. Empty if an entry is invalid;
-  //   bool take(round): copies or reduces what the others publish for us; false while the round is
+  //   bool consume(round): copies or reduces what the others publish for us; false while the round
+  //   is
   //     unfinished.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
@@ -53,9 +54,9 @@ class BasicRounds {
  private:
   enum class State : std::uint8_t {
     kEnter,
-    kArrive,
+    kAwaitArrivals,
     kStage,
-    kTake,
+    kConsume,
     kReleaseInputs,
     kAwaitRelease,
     kOver
@@ -63,9 +64,9 @@ class BasicRounds {
 
   std::uint32_t last_phase() const { return static_cast<std::uint32_t>(rounds_); }
   template <class Algorithm>
-  Progress arrive(Algorithm& algorithm);
+  Progress check_arrivals(Algorithm& algorithm);
   template <class Algorithm>
-  Progress take(Algorithm& algorithm);
+  Progress consume(Algorithm& algorithm);
   Progress end_rounds();
   Progress release_inputs();
   Progress await_release();
@@ -84,17 +85,17 @@ Progress BasicRounds<EntryBarrierType>::advance(Algorithm& algorithm) {
     case State::kEnter:
       algorithm.stage(0);
       algorithm.enter(entry_barrier_);
-      state_ = State::kArrive;
+      state_ = State::kAwaitArrivals;
       [[fallthrough]];
-    case State::kArrive:
-      return arrive(algorithm);
+    case State::kAwaitArrivals:
+      return check_arrivals(algorithm);
     case State::kStage:
       algorithm.stage(round_ + 1);
       entry_barrier_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
-      state_ = State::kTake;
+      state_ = State::kConsume;
       return Progress::kAdvanced;
-    case State::kTake:
-      return take(algorithm);
+    case State::kConsume:
+      return consume(algorithm);
     case State::kReleaseInputs:
       return release_inputs();
     case State::kAwaitRelease:
@@ -108,27 +109,27 @@ Progress BasicRounds<EntryBarrierType>::advance(Algorithm& algorithm) {
 
 template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicRounds<EntryBarrierType>::arrive(Algorithm& algorithm) {
+Progress BasicRounds<EntryBarrierType>::check_arrivals(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
   const std::optional<std::int64_t> rounds = algorithm.on_all_arrived();
   if (!rounds) return Progress::kMismatch;
   rounds_ = *rounds;
   if (rounds_ == 0) return end_rounds();
-  state_ = rounds_ > 1 ? State::kStage : State::kTake;
-  return rounds_ > 1 ? Progress::kAdvanced : take(algorithm);
+  state_ = rounds_ > 1 ? State::kStage : State::kConsume;
+  return rounds_ > 1 ? Progress::kAdvanced : consume(algorithm);
 }
 
 template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicRounds<EntryBarrierType>::take(Algorithm& algorithm) {
+Progress BasicRounds<EntryBarrierType>::consume(Algorithm& algorithm) {
   // Round 0 was staged before the entry.
   if (round_ > 0 && !entry_barrier_.board().all_reached(static_cast<std::uint32_t>(round_)))
     return Progress::kPending;
-  if (!algorithm.take(round_)) return Progress::kAdvanced;
+  if (!algorithm.consume(round_)) return Progress::kAdvanced;
   ++round_;
   if (round_ == rounds_) return end_rounds();
-  state_ = round_ + 1 < rounds_ ? State::kStage : State::kTake;
+  state_ = round_ + 1 < rounds_ ? State::kStage : State::kConsume;
   return Progress::kAdvanced;
 }
 
@@ -144,7 +145,7 @@ Progress BasicRounds<EntryBarrierType>::end_rounds() {
 
 template <class EntryBarrierType>
 Progress BasicRounds<EntryBarrierType>::release_inputs() {
-  if (entry_barrier_.is_exposer_gone()) return Progress::kPending;
+  if (entry_barrier_.exposed_input_may_have_changed()) return Progress::kPending;
   entry_barrier_.board().publish_phase(last_phase());
   state_ = State::kAwaitRelease;
   return await_release() == Progress::kDone ? Progress::kDone : Progress::kAdvanced;

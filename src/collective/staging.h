@@ -11,8 +11,8 @@ namespace farandole {
 // The largest number of bytes that one round publishes.
 inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
 // The smallest number of parts in the staging memory.
-inline constexpr std::int64_t kRoundParts = 4;
-static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
+inline constexpr std::int64_t kPartsMin = 4;
+static_assert(kPartsMin * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
 
 // How many rounds of `round_bytes` bytes are needed for `bytes` bytes.
 constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t round_bytes) {
@@ -27,10 +27,10 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 inline constexpr std::int64_t kPartAlignment = 4096;
 
 // The parts of the staging memory in which a member publishes the rounds of a step. Even small
-// steps use all of `staging_bytes` in turn, because a cache line that other cores still hold is
-// slow to write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2
-// µs if it always uses the same part, and 3.5 µs if it uses the parts in turn. Data that fits into
-// a page always uses the same part: touching another page would cost more than it saves.
+// steps use all parts one after another, because a cache line that other cores still hold is slow
+// to write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2 µs if
+// it always uses the same part, and 3.5 µs if it uses all parts one after another. Data that fits
+// into a page always uses the same part: touching another page would cost more than it saves.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;
@@ -39,10 +39,10 @@ struct Parts {
   // Where the part of a round begins.
   std::int64_t offset(const StepIdentity& identity, std::int64_t round) const {
     const std::int64_t count = staging_bytes / bytes;
-    CHECK(count >= kRoundParts, "no part is overwritten too early");
+    CHECK(count >= kPartsMin, "no part is overwritten too early");
     CHECK(staging_bytes <= static_cast<std::int64_t>(kStagingBytesPerSlot), "all parts fit");
-    const bool in_turn = bytes != kPartAlignment;
-    const std::int64_t steps_before = in_turn ? identity.sequence / kSlots % count : 0;
+    const bool uses_all_parts = bytes != kPartAlignment;
+    const std::int64_t steps_before = uses_all_parts ? identity.sequence / kSlots % count : 0;
     return (steps_before * (rounds % count) + round) % count * bytes;
   }
 };

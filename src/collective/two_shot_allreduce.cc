@@ -15,7 +15,7 @@ constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
-// How many bytes of staging memory the parts use in turn. Before a member writes a part again, it
+// How many bytes of staging memory the parts cycle through. Before a member writes a part again, it
 // has written this many other bytes, and the others' caches no longer hold the part. A larger value
 // would not fit into our own cache and would sometimes be slow.
 constexpr std::int64_t kRotationBytes = 1 << 20;
@@ -61,16 +61,16 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 }
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
-  const std::int64_t products_space =
-      has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
-  const std::int64_t part_bytes = published_bytes() + products_space;
+  const std::int64_t dot_products_space =
+      has_dot_product_pass_ ? round_up(dot_products_bytes(), kPartAlignment) : 0;
+  const std::int64_t part_bytes = published_bytes() + dot_products_space;
   const Parts parts = {.bytes = part_bytes,
                        .rounds = passes() * staged_windows(),
-                       .staging_bytes = std::max(kRotationBytes, kRoundParts * part_bytes)};
+                       .staging_bytes = std::max(kRotationBytes, kPartsMin * part_bytes)};
   return parts.offset(shots_.entry_barrier().identity(), index);
 }
 
-std::int64_t TwoShotAllreduce::products_bytes() const {
+std::int64_t TwoShotAllreduce::dot_products_bytes() const {
   const auto members = static_cast<std::size_t>(shots_.entry_barrier().group().members());
   return static_cast<std::int64_t>(dot_product_count(members) * sizeof(double));
 }
@@ -90,17 +90,17 @@ void TwoShotAllreduce::stage(std::int64_t index) {
   if (!stages_input_ || options_.count == 0) return;
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const std::int64_t size = options_.element_bytes();
-  const Range whole = window(index);
-  const Range own = slice(whole, entry_barrier.group().member);
+  const Range whole_window = window(index);
+  const Range own_slice = slice(whole_window, entry_barrier.group().member);
   std::byte* const to = entry_barrier.own_staging() + part_offset(index);
-  const std::byte* const from = options_.input + whole.begin * size;
+  const std::byte* const from = options_.input + whole_window.begin * size;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end)
       std::memcpy(to + begin * size, from + begin * size,
                   static_cast<std::size_t>((end - begin) * size));
   };
-  copy(0, own.begin);
-  copy(own.begin + own.count, whole.count);
+  copy(0, own_slice.begin);
+  copy(own_slice.begin + own_slice.count, whole_window.count);
 }
 
 void TwoShotAllreduce::enter(EntryBarrier& entry_barrier) const {
@@ -140,20 +140,20 @@ std::optional<std::int64_t> TwoShotAllreduce::on_all_arrived() {
 // it. Returns false while a part is left to reduce.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_dot_product_window(index)) return add_dot_products(index);
-  Range own = slice(window(index), shots_.entry_barrier().group().member);
-  if (reduces_all_) own = {0, options_.joined ? 0 : options_.count};
+  Range own_slice = slice(window(index), shots_.entry_barrier().group().member);
+  if (reduces_all_) own_slice = {0, options_.joined ? 0 : options_.count};
   const std::int64_t chunk = kChunkBytes / options_.element_bytes();
-  const std::int64_t count = std::min(chunk, own.count - reduced_);
-  if (count > 0) reduce_range(index, {own.begin + reduced_, count});
+  const std::int64_t count = std::min(chunk, own_slice.count - reduced_);
+  if (count > 0) reduce_range(index, {own_slice.begin + reduced_, count});
   reduced_ += count;
-  if (reduced_ < own.count) return false;
+  if (reduced_ < own_slice.count) return false;
   reduced_ = 0;
   return true;
 }
 
-// Collects the addresses of the members' inputs: at offset `offset_in_tensor` in an exposed tensor,
-// or at offset `offset_in_staging` in the staging memory of a member that does not expose its
-// input.
+// Collects the addresses of the members' inputs. `offset_in_tensor` is the offset in an exposed
+// tensor. `offset_in_staging` is the offset in the staging memory of a member that does not expose
+// its input.
 void TwoShotAllreduce::collect_inputs(std::int64_t offset_in_tensor,
                                       std::int64_t offset_in_staging) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
@@ -165,8 +165,8 @@ void TwoShotAllreduce::collect_inputs(std::int64_t offset_in_tensor,
       if (options_.is_adasum()) scratch_->inputs.push_back(nullptr);
       continue;
     }
-    const bool ours = member == group.member;
-    const std::byte* const exposed = ours ? options_.input : entry_barrier.input(member, bytes);
+    const bool is_own = member == group.member;
+    const std::byte* const exposed = is_own ? options_.input : entry_barrier.input(member, bytes);
     scratch_->inputs.push_back(exposed != nullptr
                                    ? exposed + offset_in_tensor
                                    : entry_barrier.staging(member) + offset_in_staging);
@@ -185,11 +185,11 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   scratch_->outputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entry_barrier, member)) continue;
-    const bool ours = member == group.member;
-    std::byte* const wanted = ours           ? options_.output
-                              : reduces_all_ ? nullptr
-                                             : entry_barrier.output(member, bytes);
-    if (wanted != nullptr) scratch_->outputs.push_back(wanted + offset_in_tensor);
+    const bool is_own = member == group.member;
+    std::byte* const member_output = is_own         ? options_.output
+                                     : reduces_all_ ? nullptr
+                                                    : entry_barrier.output(member, bytes);
+    if (member_output != nullptr) scratch_->outputs.push_back(member_output + offset_in_tensor);
   }
   if (others_fetch_)
     scratch_->outputs.push_back(entry_barrier.own_staging() + part_offset(index) +
@@ -206,21 +206,22 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
 bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();
-  const Range whole = staged_window(is_one_window_ ? reduced_ : index);
-  const Range own = slice(whole, group.member);
-  collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
+  const Range whole_window = staged_window(is_one_window_ ? reduced_ : index);
+  const Range own_slice = slice(whole_window, group.member);
+  collect_inputs((whole_window.begin + own_slice.begin) * size,
+                 part_offset(index) + own_slice.begin * size);
   Adasum(options_.reduction.dtype)
-      .add_dot_products(scratch_->inputs, own.count, scratch_->dot_products);
+      .add_dot_products(scratch_->inputs, own_slice.count, scratch_->dot_products);
   if (is_one_window_ && ++reduced_ < staged_windows()) return false;
   reduced_ = 0;
-  if (!is_dot_product_window(index + 1)) show_products(index);
+  if (!is_dot_product_window(index + 1)) publish_dot_products(index);
   return true;
 }
 
-void TwoShotAllreduce::show_products(std::int64_t index) const {
+void TwoShotAllreduce::publish_dot_products(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   std::memcpy(entry_barrier.own_staging() + part_offset(index) + published_bytes(),
-              scratch_->dot_products.data(), static_cast<std::size_t>(products_bytes()));
+              scratch_->dot_products.data(), static_cast<std::size_t>(dot_products_bytes()));
 }
 
 void TwoShotAllreduce::compute_weights(std::int64_t index) const {
@@ -248,11 +249,11 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
       is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
   if (options_.joined || output_is_complete) return;
   const std::int64_t size = options_.element_bytes();
-  const Range whole = window(index);
+  const Range whole_window = window(index);
   for (int member = 0; member < group.members(); ++member) {
-    const Range part = slice(whole, member);
+    const Range part = slice(whole_window, member);
     if (member == group.member || part.count == 0) continue;
-    std::memcpy(options_.output + (whole.begin + part.begin) * size,
+    std::memcpy(options_.output + (whole_window.begin + part.begin) * size,
                 entry_barrier.staging(member) + part_offset(index) + part.begin * size,
                 static_cast<std::size_t>(part.count * size));
   }

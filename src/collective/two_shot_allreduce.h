@@ -12,11 +12,11 @@
 // publishes a window in its staging memory. It then fetches the slices of the other members, each
 // from the staging memory of the member that reduced it. A member reads its own slice from the
 // input and writes it to the output directly. Cost for p members: 2 waits per window; each member
-// moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the lower bound for such
-// memory (S5).
+// moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4. This is the lower bound for
+// memory that the others cannot see (S5 in docs/performance.md).
 //
-// Members may differ: a member whose memory is visible does not stage it. A member that has joined
-// has no input and keeps no result, but reduces its slices.
+// Members may differ: a member does not stage memory that the others can see. A member that has
+// joined has no input and keeps no result, but reduces its slices.
 //
 // Adasum makes two passes over the windows, or over the whole tensor if it works in place. In the
 // first pass, each member computes the dot products of its slices and publishes their sums with its
@@ -78,7 +78,7 @@ class TwoShotAllreduce {
   std::int64_t published_bytes() const {
     return std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment));
   }
-  std::int64_t products_bytes() const;
+  std::int64_t dot_products_bytes() const;
 
   template <class EntryBarrierType>
   friend class BasicTwoShots;  // calls these five functions
@@ -92,7 +92,7 @@ class TwoShotAllreduce {
   void collect_inputs(std::int64_t offset_in_tensor, std::int64_t offset_in_staging) const;
   void reduce_range(std::int64_t index, Range range);
   bool add_dot_products(std::int64_t index);
-  void show_products(std::int64_t index) const;
+  void publish_dot_products(std::int64_t index) const;
   void compute_weights(std::int64_t index) const;
 
   TwoShots shots_;

@@ -9,16 +9,17 @@
 //   stage w + 1; publish phase 2w + 2;
 //   wait until all are at phase 2w + 1 or later; fetch w.
 //
-// The windows use the parts of the staging memory in turn; there are at least three parts. A
-// member's part holds one window: the reduced slice of the member itself, and its copies of all
-// other slices, which the other members reduce. stage(w + 1) overwrites window w − 2 or an earlier
-// one. That is safe: we call it after reduce(w), so all others were at phase 2w or later. The
-// others stage w only after reduce(w − 1), which follows fetch(w − 2), so they have read everything
-// that we showed of window w − 2. The slot is used again in the step after the next one, which no
-// member enters before all have completed this step.
+// The windows use the parts of the staging memory one after another; there are at least three
+// parts. A member's part holds one window: the reduced slice of the member itself, and its copies
+// of all other slices, which the other members reduce. stage(w + 1) overwrites window w − 2 or an
+// earlier one. That is safe: we call it after reduce(w), so all others were at phase 2w or later.
+// The others stage w only after reduce(w − 1), which follows fetch(w − 2), so they have read
+// everything that we published of window w − 2. The slot is used again in the step after the next
+// one, which no member enters before all have completed this step.
 //
-// If the call is in place: stage(w + 1) reads the user's memory of window w + 1, which is first
-// written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.
+// In a call in place, stage(w + 1) reads the user's memory of window w + 1. reduce(w + 1) is the
+// first function that writes to that memory. reduce(w) and fetch(w) write to window w, which was
+// staged before.
 //
 // The other members read and write exposed memory only in reduce(). The owner of exposed memory
 // completes the step only after all members have published that they reduced the last window. If a
@@ -53,10 +54,10 @@ class BasicTwoShots {
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kArrive, kReduce, kShow, kFetch, kOver };
+  enum class State : std::uint8_t { kEnter, kAwaitArrivals, kReduce, kPublish, kFetch, kOver };
 
   template <class Algorithm>
-  Progress arrive(Algorithm& algorithm);
+  Progress check_arrivals(Algorithm& algorithm);
   template <class Algorithm>
   Progress reduce(Algorithm& algorithm);
   template <class Algorithm>
@@ -77,13 +78,13 @@ Progress BasicTwoShots<EntryBarrierType>::advance(Algorithm& algorithm) {
     case State::kEnter:
       algorithm.stage(0);
       algorithm.enter(entry_barrier_);
-      state_ = State::kArrive;
+      state_ = State::kAwaitArrivals;
       [[fallthrough]];
-    case State::kArrive:
-      return arrive(algorithm);
+    case State::kAwaitArrivals:
+      return check_arrivals(algorithm);
     case State::kReduce:
       return reduce(algorithm);
-    case State::kShow:
+    case State::kPublish:
       return publish(algorithm);
     case State::kFetch:
       return fetch(algorithm);
@@ -96,14 +97,14 @@ Progress BasicTwoShots<EntryBarrierType>::advance(Algorithm& algorithm) {
 
 template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<EntryBarrierType>::arrive(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::check_arrivals(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
   const std::optional<std::int64_t> windows = algorithm.on_all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // The other members read and write exposed memory only in reduce(), so they do not use it any
-  // more after they have published that the last window is reduced.
+  // The other members read and write exposed memory only in reduce(). So they no longer use it when
+  // they have published that the last window is reduced.
   if (windows_ > 0)
     entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;
@@ -116,7 +117,7 @@ Progress BasicTwoShots<EntryBarrierType>::reduce(Algorithm& algorithm) {
   if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
     return Progress::kPending;
   if (!algorithm.reduce(window_)) return Progress::kAdvanced;
-  state_ = State::kShow;
+  state_ = State::kPublish;
   return publish(algorithm);
 }
 
@@ -125,7 +126,7 @@ template <class Algorithm>
 Progress BasicTwoShots<EntryBarrierType>::publish(Algorithm& algorithm) {
   const auto phase = static_cast<std::uint32_t>(2 * window_);
   const bool is_last = window_ + 1 == windows_;
-  if (is_last && entry_barrier_.is_exposer_gone()) return Progress::kPending;
+  if (is_last && entry_barrier_.exposed_input_may_have_changed()) return Progress::kPending;
   entry_barrier_.board().publish_phase(phase + 1);
   if (!is_last) {
     algorithm.stage(window_ + 1);

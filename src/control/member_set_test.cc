@@ -9,47 +9,47 @@ namespace farandole {
 namespace {
 
 // Compares MemberSet with the same operations on a std::set.
-TEST(MemberSet, DoesWhatASetDoes) {
+TEST(MemberSet, BehavesLikeAStdSet) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     const int range = 1 + static_cast<int>(random() % 1000);
-    MemberSet left;
-    MemberSet right;
-    std::set<int> in_left;
-    std::set<int> in_right;
+    MemberSet first_set;
+    MemberSet second_set;
+    std::set<int> in_first;
+    std::set<int> in_second;
     for (auto count = random() % 40; count > 0; --count) {
       const int member = static_cast<int>(random()) & 0x3ff;
-      (random() % 2 == 0 ? left : right).insert(member % range);
+      (random() % 2 == 0 ? first_set : second_set).insert(member % range);
     }
-    left.for_each([&](int member) { in_left.insert(member); });
-    right.for_each([&](int member) { in_right.insert(member); });
-    EXPECT_EQ(left.count(), static_cast<int>(in_left.size()));
-    EXPECT_EQ(left.empty(), in_left.empty());
+    first_set.for_each([&](int member) { in_first.insert(member); });
+    second_set.for_each([&](int member) { in_second.insert(member); });
+    EXPECT_EQ(first_set.count(), static_cast<int>(in_first.size()));
+    EXPECT_EQ(first_set.empty(), in_first.empty());
     bool all = true;
     bool any = false;
     for (int member = 0; member < range; ++member) {
-      EXPECT_EQ(left.contains(member), in_left.contains(member));
-      all &= !in_right.contains(member) || in_left.contains(member);
-      any |= in_right.contains(member) && in_left.contains(member);
+      EXPECT_EQ(first_set.contains(member), in_first.contains(member));
+      all &= !in_second.contains(member) || in_first.contains(member);
+      any |= in_second.contains(member) && in_first.contains(member);
     }
-    EXPECT_EQ(left.contains(right), all);
-    EXPECT_EQ(left.intersects(right), any);
-    if (!in_left.empty()) {
-      EXPECT_EQ(left.first(), *in_left.begin());
-      EXPECT_EQ(left.last(), *in_left.rbegin());
+    EXPECT_EQ(first_set.contains(second_set), all);
+    EXPECT_EQ(first_set.intersects(second_set), any);
+    if (!in_first.empty()) {
+      EXPECT_EQ(first_set.first(), *in_first.begin());
+      EXPECT_EQ(first_set.last(), *in_first.rbegin());
     }
-    auto both = left;
-    both.insert(right);
-    auto reverse = right;
-    reverse.insert(left);
-    EXPECT_EQ(both, reverse);
-    EXPECT_TRUE(both.contains(left));
-    in_left.merge(in_right);
-    EXPECT_EQ(both.count(), static_cast<int>(in_left.size()));
+    auto joint_set = first_set;
+    joint_set.insert(second_set);
+    auto reverse = second_set;
+    reverse.insert(first_set);
+    EXPECT_EQ(joint_set, reverse);
+    EXPECT_TRUE(joint_set.contains(first_set));
+    in_first.merge(in_second);
+    EXPECT_EQ(joint_set.count(), static_cast<int>(in_first.size()));
   }
 }
 
-TEST(MemberSet, IsReadAsItWasWritten) {
+TEST(MemberSet, DecodingReturnsTheEncodedSet) {
   for (const auto& members : {std::vector{0}, {63}, {64}, {8191}, {5, 70, 4000}}) {
     MemberSet set;
     for (const int member : members) set.insert(member);

@@ -39,7 +39,7 @@ class Writer {
     for (const auto dimension : shape) put(dimension);
   }
   void put(const std::vector<std::uint32_t>& list) {
-    CHECK(list.size() <= kListMax, "a list fits into a message");
+    CHECK(list.size() <= kListLengthMax, "a list fits into a message");
     put(static_cast<std::uint16_t>(list.size()));
     for (const auto number : list) put(number);
   }
@@ -128,7 +128,8 @@ Bytes encode(Item item) {
   return writer.take();
 }
 
-// Says what is wrong with an item whose bytes could be read; empty if it is valid.
+// Returns what is wrong with an item that was read completely, or an empty text if the item is
+// valid.
 struct ItemValidator {
   std::string operator()(const auto& /*item*/) const { return {}; }
   std::string operator()(const AnnounceInFull& item) const {
@@ -172,7 +173,7 @@ struct ItemValidator {
   std::string operator()(const AddEdge& item) const { return problem_of_edge_kind(item.kind); }
 
  private:
-  // A join must not come with a signature, because it has a message of its own: AnnounceJoin.
+  // A join has a message of its own, AnnounceJoin, so a signature of a join is an error.
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)
@@ -181,8 +182,8 @@ struct ItemValidator {
     return problem;
   }
   static std::string problem_of_list(const std::vector<std::uint32_t>& list) {
-    return list.size() > kListMax ? format_text("a list has {} numbers", list.size())
-                                  : std::string();
+    return list.size() > kListLengthMax ? format_text("a list has {} numbers", list.size())
+                                        : std::string();
   }
   static std::string problem_of_edge_kind(EdgeKind kind) {
     if (kind >= EdgeKind::kSameSuperstep && kind <= EdgeKind::kBoth) return {};
@@ -211,11 +212,12 @@ Status check_kind(Kind kind, std::span<const std::byte> message, ByteReader& rea
   if (message.size() > kMessageBytesMax)
     return Status::stop(
         format_text("it has {} bytes, at most {} are allowed", message.size(), kMessageBytesMax));
-  const auto found = reader.get<Kind>();
+  const auto found_kind = reader.get<Kind>();
   if (!reader.ok()) return Status::stop("it is empty");
-  if (found == kind) return {};
+  if (found_kind == kind) return {};
   return Status::stop(format_text("its kind is {} where {} ({}) are expected",
-                                  static_cast<int>(found), static_cast<int>(kind), name_of(kind)));
+                                  static_cast<int>(found_kind), static_cast<int>(kind),
+                                  name_of(kind)));
 }
 
 template <class Item>

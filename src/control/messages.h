@@ -29,9 +29,10 @@ struct OutgoingMessage {
   Bytes bytes;  // at most kMessageBytesMax
 };
 
-// Whether a fragment follows another in the same superstep or, after a synchronization point, in
-// the next one. A set of bits. A member that looks for the next fragment knows which kind of edge
-// it needs: kNextSuperstep if a quiescent point lies between its last entry and its oldest call.
+// When the second fragment of an edge follows the first: in the same superstep, or after a
+// synchronization point in the next superstep. The values are bits. A member that looks for the
+// next fragment needs an edge of the kind kNextSuperstep if a quiescent point lies between its last
+// entry and its oldest call.
 enum class EdgeKind : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kBoth = 3 };
 
 // Follower → coordinator: "this call is ready here".
@@ -45,16 +46,16 @@ struct AnnounceById {
   SubmissionContext context;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
-struct AnnounceAgain {  // repeats an announcement whose id was forgotten before the decision
+struct AnnounceAgain {  // repeats an announcement, because its id was forgotten before the decision
   Signature signature;
   SubmissionContext context;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {       // the member has joined: it submits nothing until all are released
+struct AnnounceJoin {       // the member has joined: it submits no calls until all are released
   std::uint32_t calls = 0;  // how many calls it has submitted to the group since the last release
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
-// Asks for a replan, because the prediction of the sender does not fit what the group does.
+// Asks for a replan, because the sender's prediction differs from what the group does.
 struct Raise {
   enum class Cause : std::uint8_t {
     kMisprediction,  // a misprediction, or another reason for learn mode: a join, a call error, …
@@ -77,7 +78,7 @@ struct Report {  // how far a member had got when it was stopped
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether it has entered the next sequence: 0 or 1
   std::uint64_t identity;          // of the step that it has entered; 0 if none
-  std::uint32_t quiescent_points;  // the highest count among the submissions that it has entered
+  std::uint32_t quiescent_points;  // the highest number in the contexts of its entered calls
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
@@ -96,7 +97,7 @@ struct Define {  // from now on this id stands for this signature
   Signature signature;
   friend bool operator==(const Define&, const Define&) = default;
 };
-struct Forget {  // from now on the id stands for nothing, and it is never used again
+struct Forget {  // the id has no meaning any more and is never used again
   std::uint32_t id;
   friend bool operator==(const Forget&, const Forget&) = default;
 };
@@ -119,7 +120,7 @@ struct ReleaseAll {  // all members have joined; `last_rank` is the world rank t
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };
-struct Stop {  // members must enter nothing more in this generation, and must report
+struct Stop {  // members must not enter further steps in this generation, and must report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
@@ -149,19 +150,20 @@ struct AddEdge {
 };
 struct Follow {  // from here on, the members follow the plan, beginning with this fragment
   std::uint32_t generation;
-  std::uint32_t sequence;  // of the last decision before the plan
+  std::uint32_t sequence;  // the last decision before the plan
   std::uint32_t fragment;
   friend bool operator==(const Follow&, const Follow&) = default;
 };
 using StreamItem = std::variant<Define, Forget, Issue, Reject, ReleaseAll, Stop, Answer, AddBucket,
                                 DropFragment, AddEdge, Follow>;
 
-// Packs items into messages, each as full as possible.
+// Packs items into messages, and begins a new message only when the last one is full.
 class MessagePacker {
  public:
   void add(const MemberSet& from, const Announcement& announcement);
   void add(const StreamItem& item);
-  // Returns the oldest full message. If no message is full, returns the one that is being filled.
+  // Returns the oldest full message. If no message is full, returns the message that is being
+  // filled.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 
@@ -176,7 +178,7 @@ class MessagePacker {
 // Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.
 Result<Announcements> decode_announcements(std::span<const std::byte> message);
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
-// The message by which a parent in the tree acknowledges a message of its child.
+// With this message, a parent in the tree acknowledges a message of its child.
 Bytes acknowledgement();
 bool is_acknowledgement(std::span<const std::byte> message);
 

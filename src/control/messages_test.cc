@@ -43,7 +43,7 @@ std::vector<StreamItem> all_stream_items() {
 }
 
 template <class Item>
-Bytes packed(const std::vector<Item>& items) {
+Bytes pack_all(const std::vector<Item>& items) {
   MessagePacker packer;
   for (const auto& item : items) {
     if constexpr (std::is_same_v<Item, Announcement>)
@@ -64,14 +64,14 @@ Bytes bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(Messages, DecodingReturnsTheEncodedItems) {
-  EXPECT_EQ(decode_announcements(packed(all_announcements())).value(),
+  EXPECT_EQ(decode_announcements(pack_all(all_announcements())).value(),
             (Announcements{MemberSet(3), all_announcements()}));
-  EXPECT_EQ(decode_stream(packed(all_stream_items())).value(), all_stream_items());
+  EXPECT_EQ(decode_stream(pack_all(all_stream_items())).value(), all_stream_items());
 }
 
 // A message names the members that made its announcements, so announcements of other members begin
 // a new message.
-TEST(Messages, AMessageHoldsTheAnnouncementsOfOneSet) {
+TEST(Messages, AMessageHasTheAnnouncementsOfOneSetOfMembers) {
   MemberSet both(3);
   both.insert(200);
   MessagePacker packer;
@@ -85,13 +85,13 @@ TEST(Messages, AMessageHoldsTheAnnouncementsOfOneSet) {
   EXPECT_FALSE(packer.take().has_value());
 }
 
-TEST(Messages, AnnouncementsOfNobodyAreNotAccepted) {
+TEST(Messages, AnnouncementsWithoutAMemberAreRejected) {
   for (const auto& bytes : {bytes_of({1}), bytes_of({1, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0}),
                             bytes_of({1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1})})
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop("it does not say whose it is"));
 }
 
-TEST(Messages, OnlyAnAcknowledgementIsOne) {
+TEST(Messages, OtherMessagesAreNotAcknowledgements) {
   EXPECT_TRUE(is_acknowledgement(acknowledgement()));
   EXPECT_FALSE(is_acknowledgement(bytes_of({})));
   EXPECT_FALSE(is_acknowledgement(bytes_of({3, 0})));
@@ -106,7 +106,7 @@ TEST(Messages, TheLargestItemsFit) {
       Define{1, largest},
       Reject{1, 2, std::string(kNameBytesMax, 'n'), std::string(kRejectionTextBytesMax, 't')}};
   for (const auto& item : items) {
-    const auto message = packed(std::vector<StreamItem>{item});
+    const auto message = pack_all(std::vector<StreamItem>{item});
     EXPECT_LE(message.size(), kMessageBytesMax);
     EXPECT_EQ(decode_stream(message).value(), std::vector<StreamItem>{item});
   }
@@ -125,7 +125,7 @@ TEST(Messages, ManyItemsBecomeSeveralMessagesInOrder) {
     for (const auto& item : *items) EXPECT_EQ(std::get<Issue>(item).sequence, ++expected);
   }
   EXPECT_EQ(expected, 10000U);
-  EXPECT_EQ(messages, 8);  // 130,000 bytes, at most 16,384 in each
+  EXPECT_EQ(messages, 8);  // 130,000 bytes, at most 16,384 in each message
 }
 
 TEST(Messages, ScalesKeepTheirBits) {
@@ -133,19 +133,19 @@ TEST(Messages, ScalesKeepTheirBits) {
   signature.prescale = -0.0;
   signature.postscale = std::nextafter(1.0, 2);
   const std::vector<StreamItem> items = {Define{1, signature}};
-  EXPECT_EQ(decode_stream(packed(items)).value(), items);
+  EXPECT_EQ(decode_stream(pack_all(items)).value(), items);
 }
 
 template <class Item>
-Bytes packed_alone(const Item& item) {
-  return packed(std::vector<StreamItem>{item});
+Bytes pack_one(const Item& item) {
+  return pack_all(std::vector<StreamItem>{item});
 }
 
 TEST(Messages, ErrorsSayWhatIsWrong) {
   const std::pair<Bytes, std::string> cases[] = {
       {{}, "it is empty"},
       {bytes_of({2}), "it contains no item"},
-      {packed(all_announcements()), "its kind is 1 where 2 (decisions) are expected"},
+      {pack_all(all_announcements()), "its kind is 1 where 2 (decisions) are expected"},
       {bytes_of({2, 99, 0, 0, 0, 0}), "item 1 has the unknown tag 99"},
       {bytes_of({2, 1, 0, 0, 0, 0}), "item 1 has the unknown tag 1"},
       {bytes_of({2, 8, 1, 0, 0}), "item 1 (tag 8) is cut off"},
@@ -154,20 +154,20 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
       // The length of this name is greater than the message.
       {bytes_of({2, 10, 1, 0, 0, 0, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}),
        "item 1 (tag 10) is cut off"},
-      {packed_alone(Define{0, sample_signature()}), "item 1 (tag 7): an item has the id 0"},
-      {packed_alone(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
-      {packed_alone(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
-      {packed_alone(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
-      {packed_alone(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
-      {packed_alone(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
-      {packed_alone(AddEdge{1, 1, static_cast<EdgeKind>(0)}),
+      {pack_one(Define{0, sample_signature()}), "item 1 (tag 7): an item has the id 0"},
+      {pack_one(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
+      {pack_one(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
+      {pack_one(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
+      {pack_one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
+      {pack_one(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
+      {pack_one(AddEdge{1, 1, static_cast<EdgeKind>(0)}),
        "item 1 (tag 16): an edge has the kind 0"},
-      {packed_alone(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
+      {pack_one(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)
     EXPECT_EQ(decode_stream(bytes).status(), Status::stop(text));
 
-  EXPECT_EQ(decode_announcements(packed(all_stream_items())).status(),
+  EXPECT_EQ(decode_announcements(pack_all(all_stream_items())).status(),
             Status::stop("its kind is 2 where 1 (announcements) are expected"));
   const std::pair<Announcement, std::string> announcements[] = {
       {AnnounceById{0, {}}, "item 1 (tag 2): an item has the id 0"},
@@ -176,10 +176,10 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
       {Report{1, 1, 2, 0, 0, 0}, "item 1 (tag 6): a report has the entered flag 2"},
   };
   for (const auto& [item, text] : announcements) {
-    const auto bytes = packed(std::vector<Announcement>{item});
+    const auto bytes = pack_all(std::vector<Announcement>{item});
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop(text));
   }
-  auto long_list = packed(std::vector<Announcement>{AnnounceJoin{}});
+  auto long_list = pack_all(std::vector<Announcement>{AnnounceJoin{}});
   long_list.resize(long_list.size() - 1 - sizeof(AnnounceJoin::calls));
   for (const auto byte :
        bytes_of({5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04}))
@@ -189,7 +189,7 @@ TEST(Messages, ErrorsSayWhatIsWrong) {
             Status::stop("item 1 (tag 5): a list has 1025 numbers"));
 }
 
-TEST(Messages, AnInvalidSignatureIsNotAccepted) {
+TEST(Messages, AnInvalidSignatureIsRejected) {
   auto signature = sample_signature();
   signature.dtype = static_cast<DType>(77);
   auto infinite = sample_signature();
@@ -201,37 +201,37 @@ TEST(Messages, AnInvalidSignatureIsNotAccepted) {
       {join, "the join `x` comes with a signature"},
   };
   for (const auto& [wrong, text] : cases) {
-    EXPECT_EQ(
-        decode_announcements(packed(std::vector<Announcement>{AnnounceInFull{wrong, {}}})).status(),
-        Status::stop("item 1 (tag 1): " + text));
-    EXPECT_EQ(
-        decode_announcements(packed(std::vector<Announcement>{AnnounceAgain{wrong, {}}})).status(),
-        Status::stop("item 1 (tag 3): " + text));
-    EXPECT_EQ(decode_stream(packed_alone(Define{1, wrong})).status(),
+    EXPECT_EQ(decode_announcements(pack_all(std::vector<Announcement>{AnnounceInFull{wrong, {}}}))
+                  .status(),
+              Status::stop("item 1 (tag 1): " + text));
+    EXPECT_EQ(decode_announcements(pack_all(std::vector<Announcement>{AnnounceAgain{wrong, {}}}))
+                  .status(),
+              Status::stop("item 1 (tag 3): " + text));
+    EXPECT_EQ(decode_stream(pack_one(Define{1, wrong})).status(),
               Status::stop("item 1 (tag 7): " + text));
   }
 }
 
-TEST(Messages, APrefixOfAMessageIsEitherWholeItemsOrAnError) {
-  const auto bytes = packed(all_stream_items());
-  int whole = 0;
+TEST(Messages, ACutMessageHasWholeItemsOrIsAnError) {
+  const auto bytes = pack_all(all_stream_items());
+  int complete_prefixes = 0;
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const auto items = decode_stream(std::span(bytes).first(size));
     if (items.ok()) {
-      ++whole;
-      const auto all = all_stream_items();
-      EXPECT_TRUE(std::equal(items->begin(), items->end(), all.begin()));
+      ++complete_prefixes;
+      const auto all_items = all_stream_items();
+      EXPECT_TRUE(std::equal(items->begin(), items->end(), all_items.begin()));
     }
   }
-  EXPECT_EQ(whole, static_cast<int>(all_stream_items().size()) - 1);
+  EXPECT_EQ(complete_prefixes, static_cast<int>(all_stream_items().size()) - 1);
 }
 
 // The sanitizers check that the decoders read damaged bytes safely. If a decoder accepts a message,
 // packing its result must give the same bytes.
-TEST(Messages, DamagedBytesAreHarmless) {
+TEST(Messages, DamagedBytesAreDecodedSafely) {
   std::mt19937_64 random(1);
-  const auto announcements = packed(all_announcements());
-  const auto stream = packed(all_stream_items());
+  const auto announcements = pack_all(all_announcements());
+  const auto stream = pack_all(all_stream_items());
   for (int round = 0; round < 20000; ++round) {
     auto bytes = round % 2 == 0 ? announcements : stream;
     for (auto damage = random() % 4; damage > 0; --damage)
@@ -245,7 +245,7 @@ TEST(Messages, DamagedBytesAreHarmless) {
     }
     const auto decided = decode_stream(bytes);
     if (decided.ok()) {
-      EXPECT_EQ(packed(decided.value()), bytes);
+      EXPECT_EQ(pack_all(decided.value()), bytes);
     }
   }
 }

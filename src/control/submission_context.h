@@ -1,7 +1,7 @@
-// SubmissionContext: what the program had done and seen when it submitted a call. From it, the
-// coordinator learns which calls belong together and which must not be fused. Polls and dropped
-// handles make `waits` and `quiescent_points` depend on time. Then predictions may be wrong, but
-// names and results never are. Only `unnamed_number` must be the same on all members.
+// SubmissionContext: what the program had done and seen when it submitted a call. It tells the
+// coordinator which calls belong together and which must not be fused. Polls and dropped handles
+// make `waits` and `quiescent_points` depend on timing. This can only make predictions wrong, never
+// names or results. Only `unnamed_number` must be the same on all members.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ struct SubmissionContext {
   // How many completions the program had seen, in any group: by a wait(), or by a poll() that
   // returned true.
   std::uint32_t waits = 0;
-  // How many of the program's submissions to this group, this one included, were quiescent points.
-  // A submission is a quiescent point if the program has seen all its earlier submissions to the
-  // group completed.
+  // The number of quiescent points among the program's submissions to this group, including this
+  // submission. A submission is a quiescent point if the program has seen the completion of all its
+  // earlier submissions to the group.
   std::uint32_t quiescent_points = 0;
   // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
   std::uint32_t batch = 0;

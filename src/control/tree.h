@@ -1,8 +1,8 @@
-// The tree through which control messages travel in a group whose members are on several hosts. The
-// member with the lowest number on a host is the leader of that host. Members send to their leader.
-// The leaders form a tree with the coordinator (member 0) at its root; a leader has up to 32
-// leaders below it. So a message to the coordinator makes at most two hops on up to 33 hosts, and
-// at most three on up to 1,057.
+// If the members of a group are on several hosts, the control messages travel through this tree.
+// The member with the lowest number on a host is the leader of that host. Members send to their
+// leader. The leaders form a tree with the coordinator (member 0) at its root; a leader has up to
+// 32 leaders below it. So a message to the coordinator makes at most two hops on up to 33 hosts,
+// and at most three on up to 1,057.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,13 @@ struct TreeChild {
 };
 
 // The place of one member.
-struct TreePlace {
+struct TreePosition {
   std::optional<int> parent;        // empty at the coordinator
   std::vector<TreeChild> children;  // ascending
 };
 
-// Returns the place of a member. `hosts` has the number of each member's host; any numbers will do.
-TreePlace place_in_tree(int member, const std::vector<int>& hosts);
+// Returns the place of a member. `hosts` has a number for each member's host. Members with equal
+// numbers are on the same host.
+TreePosition tree_position_of(int member, const std::vector<int>& hosts);
 
 }  // namespace farandole

@@ -11,14 +11,14 @@
 namespace farandole {
 namespace {
 
-// How many messages to the parent may be unacknowledged. If this were 1, a leader would send its
-// own announcements first, and would then always wait for their acknowledgement before it sends the
-// announcements of the members below it.
+// How many messages to the parent may be unacknowledged. With a limit of 1, a leader would first
+// send its own announcements. It would then always wait for their acknowledgement before it sends
+// those of the members below it.
 constexpr std::size_t kUnacknowledgedMax = 2;
 
 // A digest of the call that is announced by id or in full. Empty for an announcement of any other
-// kind: its meaning depends on the earlier announcements of the member, so it must not overtake
-// those.
+// kind: its meaning depends on the earlier announcements of the member, so it must stay behind
+// them.
 std::optional<std::uint64_t> digest_of_call(const Announcement& item) {
   if (const auto* by_id = std::get_if<AnnounceById>(&item)) return by_id->id;
   const auto* in_full = std::get_if<AnnounceInFull>(&item);

@@ -4,8 +4,8 @@
 // A leader merges equal announcements of different members into one, which says for which members
 // it speaks. While two messages of a leader are not acknowledged by its parent, the leader collects
 // and merges. So a leader sends few messages even if the members below it announce at different
-// times, and no timer is needed. The coordinator gets the announcements of one member in the order
-// in which that member has made them, with one exception: an announcement of a call may come before
+// times, and no timer is needed. The announcements of one member reach the coordinator in the order
+// in which the member has made them. There is one exception: an announcement of a call may overtake
 // older announcements of other calls, because calls may be announced in any order.
 #pragma once
 
@@ -28,7 +28,7 @@ namespace farandole {
 
 class TreeRelay {
  public:
-  explicit TreeRelay(TreePlace place) : place_(std::move(place)) {}
+  explicit TreeRelay(TreePosition place) : place_(std::move(place)) {}
 
   bool is_root() const { return !place_.parent; }
   std::optional<int> parent() const { return place_.parent; }
@@ -50,7 +50,7 @@ class TreeRelay {
   Announcements* find_equal(const MemberSet& from, const Announcement& item);
   void pack_queue();
 
-  TreePlace place_;
+  TreePosition place_;
   std::vector<Announcements> queue_;  // with one item each, not packed yet
   // The positions in queue_ of the announcements of calls, by a digest of the call.
   std::unordered_multimap<std::uint64_t, std::size_t> positions_of_calls_;

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 // Members 0 and 1 are on the first host, 2 to 4 on the second. Member 2 leads the second host.
 const std::vector<int> kHosts = {1, 1, 2, 2, 2};
 
-TreeRelay relay_of(int member) { return TreeRelay(place_in_tree(member, kHosts)); }
+TreeRelay relay_of(int member) { return TreeRelay(tree_position_of(member, kHosts)); }
 
 MemberSet set_of(std::initializer_list<int> members) {
   MemberSet set;
@@ -20,8 +20,12 @@ MemberSet set_of(std::initializer_list<int> members) {
   return set;
 }
 
-AnnounceById by_id(std::uint32_t id, std::uint32_t waits = 0) { return {id, {.waits = waits}}; }
-AnnounceAgain again(const std::string& name) { return {{.name = name, .dimensions = {}}, {}}; }
+AnnounceById announce_by_id(std::uint32_t id, std::uint32_t waits = 0) {
+  return {id, {.waits = waits}};
+}
+AnnounceAgain announce_again(const std::string& name) {
+  return {{.name = name, .dimensions = {}}, {}};
+}
 Report report(std::uint32_t completed) { return {1, completed, 0, 0, 0, 0}; }
 
 // The next message to the parent, decoded.
@@ -41,34 +45,34 @@ Bytes message_of(const Announcements& announcements) {
 TEST(TreeRelay, MergesEqualAnnouncementsWhileItWaits) {
   auto relay = relay_of(2);
   for (const std::uint32_t id : {1U, 9U}) {
-    relay.add({MemberSet(3), {by_id(id)}});
-    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {by_id(id)}}));
+    relay.add({MemberSet(3), {announce_by_id(id)}});
+    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
   }
-  relay.add({MemberSet(4), {by_id(1), by_id(2)}});
-  relay.add({MemberSet(2), {by_id(2), by_id(1)}});
+  relay.add({MemberSet(4), {announce_by_id(1), announce_by_id(2)}});
+  relay.add({MemberSet(2), {announce_by_id(2), announce_by_id(1)}});
   EXPECT_FALSE(relay.next_message().has_value());  // not acknowledged yet
   ASSERT_EQ(relay.acknowledged(), Status());
-  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {by_id(1), by_id(2)}}));
+  EXPECT_EQ(take(relay), (Announcements{set_of({2, 4}), {announce_by_id(1), announce_by_id(2)}}));
   EXPECT_FALSE(relay.next_message().has_value());
 }
 
-TEST(TreeRelay, AnnouncementsThatDifferStayApart) {
+TEST(TreeRelay, DifferentAnnouncementsAreNotMerged) {
   auto relay = relay_of(2);
-  relay.add({MemberSet(3), {by_id(1, 5)}});
-  relay.add({MemberSet(4), {by_id(1, 6)}});
-  relay.add({MemberSet(2), {by_id(1, 5)}});
-  EXPECT_EQ(take(relay), (Announcements{set_of({2, 3}), {by_id(1, 5)}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1, 6)}}));
+  relay.add({MemberSet(3), {announce_by_id(1, 5)}});
+  relay.add({MemberSet(4), {announce_by_id(1, 6)}});
+  relay.add({MemberSet(2), {announce_by_id(1, 5)}});
+  EXPECT_EQ(take(relay), (Announcements{set_of({2, 3}), {announce_by_id(1, 5)}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1, 6)}}));
 }
 
 // Member 4 has announced the id 1 before it announces the same call again, so the coordinator must
-// get them in this order.
-TEST(TreeRelay, OnlyAnnouncementsOfCallsOvertake) {
+// get both announcements in this order.
+TEST(TreeRelay, OnlyAnnouncementsOfCallsOvertakeOthers) {
   auto relay = relay_of(2);
-  relay.add({MemberSet(3), {again("x")}});
-  relay.add({MemberSet(4), {by_id(1), again("x")}});
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {again("x")}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), again("x")}}));
+  relay.add({MemberSet(3), {announce_again("x")}});
+  relay.add({MemberSet(4), {announce_by_id(1), announce_again("x")}});
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_again("x")}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1), announce_again("x")}}));
 }
 
 TEST(TreeRelay, MergesEqualReports) {
@@ -81,31 +85,31 @@ TEST(TreeRelay, MergesEqualReports) {
 }
 
 // The coordinator accepts no announcement of a member after its report.
-TEST(TreeRelay, AReportDoesNotOvertake) {
+TEST(TreeRelay, AReportDoesNotOvertakeAnnouncements) {
   auto relay = relay_of(2);
   relay.add({MemberSet(2), {report(7)}});
-  relay.add({MemberSet(4), {by_id(1), report(7)}});
+  relay.add({MemberSet(4), {announce_by_id(1), report(7)}});
   EXPECT_EQ(take(relay), (Announcements{MemberSet(2), {report(7)}}));
-  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {by_id(1), report(7)}}));
+  EXPECT_EQ(take(relay), (Announcements{MemberSet(4), {announce_by_id(1), report(7)}}));
 }
 
 TEST(TreeRelay, AMemberThatSendsOnlyForItselfDoesNotWait) {
   auto relay = relay_of(3);
   for (const std::uint32_t id : {1U, 2U}) {
-    relay.add({MemberSet(3), {by_id(id)}});
-    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {by_id(id)}}));
+    relay.add({MemberSet(3), {announce_by_id(id)}});
+    EXPECT_EQ(take(relay), (Announcements{MemberSet(3), {announce_by_id(id)}}));
   }
 }
 
 TEST(TreeRelay, AcknowledgesTheMessagesOfLeaders) {
   auto root = relay_of(0);
-  const Announcements of_leader{set_of({2, 4}), {by_id(1)}};
+  const Announcements of_leader{set_of({2, 4}), {announce_by_id(1)}};
   EXPECT_EQ(root.receive_from_child(2, message_of(of_leader)).value(), of_leader);
   const auto answer = root.next_message();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->to, 2);
   EXPECT_TRUE(is_acknowledgement(answer->bytes));
-  const Announcements of_member{MemberSet(1), {by_id(1)}};
+  const Announcements of_member{MemberSet(1), {announce_by_id(1)}};
   EXPECT_EQ(root.receive_from_child(1, message_of(of_member)).value(), of_member);
   EXPECT_FALSE(root.next_message().has_value());
 }
@@ -130,10 +134,10 @@ TEST(TreeRelay, WrongMessagesAreErrors) {
     return root.receive_from_child(from, message_of(announcements)).status();
   };
   EXPECT_EQ(
-      problem_of(3, {MemberSet(3), {by_id(1)}}),
+      problem_of(3, {MemberSet(3), {announce_by_id(1)}}),
       Status::stop("its sender is neither above nor below this rank in the tree of the group"));
   for (const auto& members : {set_of({1, 2}), set_of({0}), set_of({2, 700})})
-    EXPECT_EQ(problem_of(2, {members, {by_id(1)}}),
+    EXPECT_EQ(problem_of(2, {members, {announce_by_id(1)}}),
               Status::stop("it speaks for members that are not below its sender"));
   EXPECT_EQ(relay_of(2).acknowledged(),
             Status::stop("it acknowledges a message that was not sent"));

@@ -10,19 +10,19 @@ namespace {
 
 int hops_to_root(int member, const std::vector<int>& hosts) {
   int hops = 0;
-  for (auto place = place_in_tree(member, hosts); place.parent; ++hops)
-    place = place_in_tree(*place.parent, hosts);
+  for (auto place = tree_position_of(member, hosts); place.parent; ++hops)
+    place = tree_position_of(*place.parent, hosts);
   return hops;
 }
 
 TEST(Tree, OnOneHostAllMembersSendToTheCoordinator) {
   const std::vector<int> hosts(5, 7);
   for (int member = 1; member < 5; ++member) {
-    const auto place = place_in_tree(member, hosts);
+    const auto place = tree_position_of(member, hosts);
     EXPECT_EQ(place.parent, 0);
     EXPECT_TRUE(place.children.empty());
   }
-  const auto root = place_in_tree(0, hosts);
+  const auto root = tree_position_of(0, hosts);
   EXPECT_FALSE(root.parent.has_value());
   ASSERT_EQ(root.children.size(), 4U);
   for (const auto& child : root.children) {
@@ -32,7 +32,7 @@ TEST(Tree, OnOneHostAllMembersSendToTheCoordinator) {
 }
 
 TEST(Tree, AGroupOfOneMemberHasNoMessages) {
-  const auto place = place_in_tree(0, {0});
+  const auto place = tree_position_of(0, {0});
   EXPECT_FALSE(place.parent.has_value());
   EXPECT_TRUE(place.children.empty());
 }
@@ -51,17 +51,17 @@ TEST(Tree, ReachesEveryMemberOnce) {
     MemberSet reached(0);
     for (std::size_t index = 0; index < members; ++index) {
       const int member = static_cast<int>(index);
-      const auto place = place_in_tree(member, hosts);
+      const auto place = tree_position_of(member, hosts);
       EXPECT_EQ(place.parent.has_value(), member != 0);
       EXPECT_LE(hops_to_root(member, hosts), hosts_used == 1 ? 1 : hosts_used <= 33 ? 2 : 3);
       MemberSet below(member);
       for (const auto& child : place.children) {
-        EXPECT_EQ(place_in_tree(child.member, hosts).parent, member);
+        EXPECT_EQ(tree_position_of(child.member, hosts).parent, member);
         EXPECT_FALSE(reached.contains(child.member));
         reached.insert(child.member);
         EXPECT_FALSE(below.intersects(child.below));
         below.insert(child.below);
-        EXPECT_EQ(child.relays, !place_in_tree(child.member, hosts).children.empty());
+        EXPECT_EQ(child.relays, !tree_position_of(child.member, hosts).children.empty());
         EXPECT_TRUE(child.below.contains(child.member));
       }
       if (member == 0) {

@@ -11,8 +11,8 @@
 #include "coordination/follower.h"
 
 namespace farandole {
-// Connects a member's follower with the coordinator: directly on the coordinator's own member,
-// otherwise by messages that the caller carries.
+// Connects the follower of this member with the coordinator: directly on member 0, and on the other
+// members by messages, which the caller delivers.
 class Agreement::Parts {
  public:
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options,
@@ -21,7 +21,7 @@ class Agreement::Parts {
         this_member_(member),
         ranks_(std::move(ranks)),
         follower_(rank_of(member), options),
-        relay_(place_in_tree(member, hosts.empty() ? std::vector<int>(ranks_.size()) : hosts)) {
+        relay_(tree_position_of(member, hosts.empty() ? std::vector<int>(ranks_.size()) : hosts)) {
     if (!relay_.is_root()) return;
     coordinator_.emplace(ranks_, options);
     if (ranks_.size() > 1 && options.fusion_bytes > 0) follower_.enable_fusion_watch();
@@ -79,22 +79,22 @@ class Agreement::Parts {
   // Sends the follower's announcements (or passes them to the coordinator of this member), then the
   // coordinator's decisions. It loops because a decision may cause new announcements.
   void flush() {
-    for (bool again = true; again;) {
-      again = false;
+    for (bool has_more = true; has_more;) {
+      has_more = false;
       while (auto item = follower_.next_announcement()) {
         if (!coordinator_) {
           relay_.add({this_member_, {*std::move(item)}});
           continue;
         }
-        const auto announced = coordinator_->receive(this_member_, *item);
-        CHECK(announced.ok(), "our own announcements are valid");
+        const auto announce_status = coordinator_->receive(this_member_, *item);
+        CHECK(announce_status.ok(), "our own announcements are valid");
       }
       if (!coordinator_ || !coordinator_->has_message()) continue;
       const auto stream = *coordinator_->next_message();
       relay_.pass_down(stream);
-      const auto decided = follower_.receive(stream, now_);
-      CHECK(decided.ok(), "our own decisions are valid");
-      again = true;
+      const auto decision_status = follower_.receive(stream, now_);
+      CHECK(decision_status.ok(), "our own decisions are valid");
+      has_more = true;
     }
   }
 
@@ -134,9 +134,9 @@ std::optional<OutgoingMessage> Agreement::next_message() { return parts_->next_m
 
 const Decision* Agreement::next_decision() { return parts_->next_decision(); }
 
-void Agreement::completed() { parts_->follower().completed(); }
+void Agreement::record_completion() { parts_->follower().record_completion(); }
 
-void Agreement::mispredicted() { parts_->follower().mispredicted(); }
+void Agreement::record_misprediction() { parts_->follower().record_misprediction(); }
 
 bool Agreement::take_rollback() { return parts_->follower().take_rollback(); }
 

@@ -11,15 +11,18 @@
 //   to which that submission belongs.
 // - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
 //   coordinator decides which one runs next.
-// - plan: the coordinator has learned which submissions repeat. Submissions that repeat form
-// fragments. A fragment consists of buckets in a fixed order, and edges connect the fragments. A
-// member predicts the next bucket. A call that cannot run (Signature::call_error) is never
-// predicted: its member raises a replan and announces the call. When all members have announced the
-// name, the call is rejected on all. A member that has submitted a kJoin counts as having announced
-// every operation that may run without its data (allowed_while_joined in operation.h). Other
-// operations are rejected on all members, and the error names the joined ranks. When all members
-// have joined, all joins complete together. While any member has joined, the group stays in learn
-// mode.
+// - plan: the coordinator has learned which submissions repeat. These form fragments. A fragment
+//   consists of buckets in a fixed order. An edge says which fragment may follow another one. A
+//   member predicts the next bucket.
+//
+// A call that cannot run (Signature::call_error) is never predicted: its member raises (asks for a
+// replan) and announces the call. When all members have announced the name, the call is rejected on
+// all of them.
+//
+// A member that has submitted a kJoin counts as having announced every operation that may run
+// without its data (allowed_while_joined in operation.h). Other operations are rejected on all
+// members, and the error names the joined ranks. When all members have joined, all joins complete
+// together. While any member has joined, the group stays in learn mode.
 #pragma once
 
 #include <cstddef>
@@ -49,10 +52,10 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Adds a call of this member. `interned` is borrowed until completed() is called for a decision
-  // with this call id. All calls of a batch must be submitted before next_decision() is called. The
-  // signature must be valid, and no call of this name may be in flight on this member. After a
-  // join, this member must have been released. SubmissionTable rejects all other calls.
+  // Adds a call of this member. `interned` is borrowed until record_completion() is called for a
+  // decision with this call id. All calls of a batch must be submitted before next_decision() is
+  // called. The signature must be valid, and no call of this name may be in flight on this member.
+  // After a join, this member must have been released. SubmissionTable rejects all other calls.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
@@ -64,19 +67,19 @@ class Agreement {
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, call all other functions of a round first, and then this one
-  // until it returns none.
+  // this order. To send few messages, call all other functions of a round first, and then this
+  // function until its result is empty.
   std::optional<OutgoingMessage> next_message();
 
-  // Returns the decision that this member must enter now. Null if there is none, or if the last
-  // decision is neither completed nor rolled back. A returned decision counts as entered. Agreement
-  // owns it; it is valid until completed() or a rollback.
+  // Returns the decision that this member must enter now. Null if there is no such decision, or
+  // until the last decision has been completed or rolled back. A returned decision counts as
+  // entered. Agreement owns it; it is valid until record_completion() or a rollback.
   const Decision* next_decision();
   // Call it when all members have entered the decision with the same identity, and this member has
   // done what the decision says. Afterwards, the decision's call ids are no longer in flight.
-  void completed();
+  void record_completion();
   // Call it when all members have entered this step number, but not all with the same identity.
-  void mispredicted();
+  void record_misprediction();
   // Returns true once after each rollback of the entered decision. The caller must then forget that
   // decision. Its call ids are still in flight, and later decisions will contain them again.
   bool take_rollback();

@@ -1,6 +1,6 @@
 // Runs whole programs on all members of a group. Each program submits and waits at its own pace and
-// in its own order; messages and steps take random times. Programs that repeat their calls must
-// in the end send no messages.
+// in its own order; messages and steps take random times. If a program repeats its calls, it must
+// need no more messages after some time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class RunningProgram {
   int marks() const { return marks_; }
 
   // Does the next action if that is possible now. Returns false if it is not.
-  bool act(Members& members) {
+  bool try_next_action(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];
     update_completed(members);
@@ -91,15 +91,16 @@ class RunningProgram {
   SubmissionContext context_;
 };
 
-struct Run {
+struct RunResult {
   int messages_after_mark = 0;
   std::vector<std::string> log;  // of member 0
 };
 
 // Runs all programs to their end and checks that all members have completed the same steps. Time
-// passes if nothing else can happen, and also in about `impatience` of every 1000 rounds.
-Run run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
-        unsigned impatience = 0) {
+// passes if nothing else can happen. It also passes in about `early_ticks_per_mille` of 1000
+// rounds.
+RunResult run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
+              unsigned early_ticks_per_mille = 0) {
   std::vector<int> ranks;
   for (std::size_t member = 0; member < programs.size(); ++member)
     ranks.push_back(static_cast<int>(member));
@@ -108,7 +109,7 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   for (std::size_t member = 0; member < programs.size(); ++member)
     running.emplace_back(static_cast<int>(member), std::move(programs[member]));
 
-  Run result;
+  RunResult result;
   std::vector<std::vector<std::string>> logs(running.size());
   bool marked = false;
   const auto random_member = [&] { return static_cast<int>(random() % running.size()); };
@@ -121,12 +122,12 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
     }
     bool progress = false;
     const auto chosen = static_cast<std::size_t>(random_member());
-    if (random() % 2 == 0) progress |= running[chosen].act(members);
+    if (random() % 2 == 0) progress |= running[chosen].try_next_action(members);
     const auto member = random_member();
     if (random() % 2 == 0) progress |= members.advance(member);
-    result.messages_after_mark += members.collect();
+    result.messages_after_mark += members.collect_messages();
     progress |=
-        members.deliver_some(random_member(), random_member(), static_cast<int>(random() % 3));
+        members.deliver_up_to(random_member(), random_member(), static_cast<int>(random() % 3));
     if (!marked &&
         std::ranges::all_of(running, [](const RunningProgram& one) { return one.marks() > 0; })) {
       marked = true;
@@ -138,7 +139,7 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
     idle = progress ? 0 : idle + 1;
     if (idle > 60 * static_cast<int>(running.size()))
       members.pass_time(std::chrono::milliseconds(11));
-    if (random() % 1000 < impatience) members.pass_time(std::chrono::milliseconds(6));
+    if (random() % 1000 < early_ticks_per_mille) members.pass_time(std::chrono::milliseconds(6));
   }
   result.messages_after_mark += members.run();
   for (std::size_t index = 0; index < running.size(); ++index)
@@ -168,7 +169,7 @@ std::vector<Program> programs_in_supersteps(int members, int iterations, int mar
 }
 
 // Appends three submissions in a random order and a wait for one of them.
-void append_part(Program& program, const std::string& part, Random& random) {
+void append_superstep_part(Program& program, const std::string& part, Random& random) {
   Program actions = {submit(part + "0"), submit(part + "1"), submit(part + "2")};
   std::shuffle(actions.begin(), actions.end(), random);
   program.insert(program.end(), actions.begin(), actions.end());
@@ -271,9 +272,9 @@ TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   for (int iteration = 0; iteration < 60; ++iteration) {
     for (auto& program : programs) {
       if (iteration == 40) program.push_back(mark());
-      append_part(program, "p", random_);
-      append_part(program, "q", random_);
-      append_part(program, "r", random_);
+      append_superstep_part(program, "p", random_);
+      append_superstep_part(program, "q", random_);
+      append_superstep_part(program, "r", random_);
       program.push_back(wait_for_all());
     }
   }

@@ -36,7 +36,7 @@ Signature signature_of(Operation operation, std::string name) {
 using Log = std::vector<std::string>;
 
 // Switches the group to learn mode: its members submit two tensors in different orders.
-void learn(Members& members) {
+void switch_to_learn_mode(Members& members) {
   for (int member = 0; member < members.size(); ++member)
     for (const auto* name : {member == 0 ? "p" : "q", member == 0 ? "q" : "p"})
       members.submit(member, tensor(name));
@@ -45,7 +45,7 @@ void learn(Members& members) {
     EXPECT_THAT(members.take_log(member), UnorderedElementsAre("p", "q"));
 }
 
-void expect_everywhere(Members& members, const Log& log) {
+void expect_log_on_all_members(Members& members, const Log& log) {
   for (int member = 0; member < members.size(); ++member)
     EXPECT_EQ(members.take_log(member), log) << member;
 }
@@ -55,7 +55,7 @@ TEST(Agreement, SubmissionsInTheSameOrderTakeNoMessage) {
   for (int round = 0; round < 3; ++round) {
     for (const auto* name : {"c", "a", "b"}) members.submit_everywhere(tensor(name));
     EXPECT_EQ(members.run(), 0);
-    expect_everywhere(members, {"c", "a", "b"});
+    expect_log_on_all_members(members, {"c", "a", "b"});
   }
 }
 
@@ -67,12 +67,12 @@ TEST(Agreement, BatchesAreFusedWithoutAMessage) {
     members.submit(member, tensor("d"));
   }
   EXPECT_EQ(members.run(), 0);
-  expect_everywhere(members, {"a+b", "c", "d"});
+  expect_log_on_all_members(members, {"a+b", "c", "d"});
 }
 
 TEST(Agreement, DifferentOrdersCauseOnlyOneMisprediction) {
   Members members({0, 1, 2});
-  learn(members);
+  switch_to_learn_mode(members);
   EXPECT_EQ(members.generation(0), 2U);
   const std::vector<Log> orders = {{"a", "b", "c"}, {"c", "a", "b"}, {"b", "c", "a"}};
   for (int member = 0; member < 3; ++member) {
@@ -90,14 +90,14 @@ TEST(Agreement, DifferentOrdersCauseOnlyOneMisprediction) {
 TEST(Agreement, NothingRunsBeforeTheLastMemberSubmits) {
   Members members({0, 1, 2});
   for (const bool learns : {false, true}) {
-    if (learns) learn(members);
+    if (learns) switch_to_learn_mode(members);
     members.submit(0, tensor("a"));
     members.submit(2, tensor("a"));
     members.run();
-    expect_everywhere(members, {});
+    expect_log_on_all_members(members, {});
     members.submit(1, tensor("a"));
     members.run();
-    expect_everywhere(members, {"a"});
+    expect_log_on_all_members(members, {"a"});
   }
 }
 
@@ -123,7 +123,7 @@ TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
       members.submit(member, tensor("y"));
     }
     members.run();
-    expect_everywhere(
+    expect_log_on_all_members(
         members, {"rejected x: allreduce `x` was submitted differently on different ranks: the "
                   "dtype differs; "
                   "rank 1 differs from the others\n"
@@ -134,18 +134,18 @@ TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
                   "y"});
     members.submit_everywhere(tensor("x"));  // the name may be used again
     members.run();
-    expect_everywhere(members, {"x"});
+    expect_log_on_all_members(members, {"x"});
   }
 }
 
 TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOtherCallsRun) {
   Members members({0, 1, 2});
-  learn(members);
+  switch_to_learn_mode(members);
   members.submit(0, tensor("x", DType::kInt8));
   members.submit(1, tensor("x", DType::kInt64));
   members.submit_everywhere(tensor("y"));
   members.run();
-  expect_everywhere(members, {"y"});
+  expect_log_on_all_members(members, {"y"});
   members.submit(2, tensor("x", DType::kInt8));
   members.run();
   for (int member = 0; member < 3; ++member)
@@ -157,13 +157,13 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
   members.submit(0, tensor("x"));
   members.submit(1, signature_of(Operation::kBarrier, "x"));
   members.run();
-  expect_everywhere(members,
-                    {"rejected x: `x` was submitted differently on different ranks: the operation "
-                     "differs\n"
-                     "           operation   dtype     shape\n"
-                     "  rank 0   allreduce   float32   [10, 3]\n"
-                     "  rank 1   barrier     -         -\n"
-                     "Submit the same on every rank, or give different tensors different names"});
+  expect_log_on_all_members(
+      members, {"rejected x: `x` was submitted differently on different ranks: the operation "
+                "differs\n"
+                "           operation   dtype     shape\n"
+                "  rank 0   allreduce   float32   [10, 3]\n"
+                "  rank 1   barrier     -         -\n"
+                "Submit the same on every rank, or give different tensors different names"});
 }
 
 Signature with_call_error(std::string name, std::string call_error) {
@@ -173,8 +173,8 @@ Signature with_call_error(std::string name, std::string call_error) {
           .call_error = std::move(call_error)};
 }
 
-// A call may also be invalid in the same way on all members: equal entries must not count as an
-// agreement to run it.
+// If a call is invalid in the same way on all members, their entries would be equal. The members
+// must still reject the call.
 TEST(Agreement, ACallThatIsInvalidOnOneMemberIsRejectedOnAll) {
   for (const int wrong_members : {1, 3}) {
     Members members({0, 2, 5});
@@ -210,25 +210,25 @@ TEST(Agreement, DifferentScalesAreAMismatch) {
   members.submit(0, tensor("x"));
   members.submit(1, scaled);
   members.run();
-  expect_everywhere(members,
-                    {"rejected x: allreduce `x` was submitted differently on different ranks: the "
-                     "postscale differs\n"
-                     "           dtype     postscale   shape\n"
-                     "  rank 0   float32   1           [10, 3]\n"
-                     "  rank 1   float32   0.5         [10, 3]\n"
-                     "Submit the same on every rank, or give different tensors different names"});
+  expect_log_on_all_members(
+      members, {"rejected x: allreduce `x` was submitted differently on different ranks: the "
+                "postscale differs\n"
+                "           dtype     postscale   shape\n"
+                "  rank 0   float32   1           [10, 3]\n"
+                "  rank 1   float32   0.5         [10, 3]\n"
+                "Submit the same on every rank, or give different tensors different names"});
   members.submit_everywhere(scaled);
   members.run();
-  expect_everywhere(members, {"x"});
+  expect_log_on_all_members(members, {"x"});
 }
 
 TEST(Agreement, NamesAreSentOnlyOnce) {
   Members members({0, 1});
-  learn(members);
+  switch_to_learn_mode(members);
   const std::string name(1000, 'n');
   members.submit_everywhere(tensor(name));
   members.run();
-  expect_everywhere(members, {name});
+  expect_log_on_all_members(members, {name});
 
   members.submit_everywhere(tensor(name));
   const auto announcement = members[1].next_message();
@@ -242,7 +242,7 @@ TEST(Agreement, NamesAreSentOnlyOnce) {
 
 TEST(Agreement, ManyDecisionsShareAMessageAndLongOnesAreSplit) {
   Members members({0, 1});
-  learn(members);
+  switch_to_learn_mode(members);
   for (int index = 0; index < 100; ++index)
     members.submit_everywhere(tensor(std::to_string(index)));
   EXPECT_EQ(members.deliver_all(), 2);  // one announcement, one stream message
@@ -261,29 +261,29 @@ TEST(Agreement, ManyDecisionsShareAMessageAndLongOnesAreSplit) {
 // Member 1 announces a call by an id before it receives the Forget of that id.
 TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
   Members members({0, 1}, {.names_max = 1});
-  learn(members);
+  switch_to_learn_mode(members);
   members.submit_everywhere(tensor("a"));
   members.run();
-  expect_everywhere(members, {"a"});
+  expect_log_on_all_members(members, {"a"});
 
   members.submit_everywhere(tensor("b"));
-  members.collect();
+  members.collect_messages();
   members.deliver(1, 0);  // b is decided and a is forgotten; member 1 does not know it yet
   members.submit(1, tensor("a"));
-  members.collect();
+  members.collect_messages();
   members.deliver(1, 0);
   members.submit(0, tensor("a"));
   members.run();
-  expect_everywhere(members, {"b", "a"});
+  expect_log_on_all_members(members, {"b", "a"});
 }
 
 TEST(Agreement, TheSameNameMayChangeItsShape) {
   Members members({0, 1});
-  learn(members);
+  switch_to_learn_mode(members);
   for (int round = 0; round < 4; ++round) {
     members.submit_everywhere(tensor("x", DType::kFloat32, {round % 2}));
     members.run();
-    expect_everywhere(members, {"x"});
+    expect_log_on_all_members(members, {"x"});
   }
 }
 
@@ -301,13 +301,13 @@ TEST(Join, AJoinedMemberTakesPartInAllreducesOfTheOthers) {
       members.submit(member, join("j"));
       members.run();
     }
-    expect_everywhere(members, {"j released by 8"});
+    expect_log_on_all_members(members, {"j released by 8"});
   }
 }
 
 TEST(Join, AJoinCompletesPendingNames) {
   Members members({2, 5, 8});
-  learn(members);
+  switch_to_learn_mode(members);
   for (const int member : {0, 2})
     for (const auto* name : {"b", "a"}) members.submit(member, tensor(name));
   members.deliver_all();
@@ -321,14 +321,14 @@ TEST(Join, TheLastJoinReleasesAllMembers) {
   Members members({2, 5, 8});
   for (int round = 0; round < 3; ++round) {
     for (const int member : {1, 2, 0}) {
-      expect_everywhere(members, {});
+      expect_log_on_all_members(members, {});
       members.submit(member, join());
       members.run();
     }
-    expect_everywhere(members, {"join released by 8"});
+    expect_log_on_all_members(members, {"join released by 8"});
     members.submit_everywhere(tensor("a"));
     members.run();
-    expect_everywhere(members, {"a"});
+    expect_log_on_all_members(members, {"a"});
   }
 }
 
@@ -341,7 +341,7 @@ TEST(Join, CallsSubmittedBeforeAJoinRunWithTheirData) {
   members.submit(0, signature_of(Operation::kBroadcast, "b"));
   members.submit(0, tensor("a"));
   members.run();
-  expect_everywhere(members, {"b", "a"});
+  expect_log_on_all_members(members, {"b", "a"});
 }
 
 TEST(Join, CallsOfJoinedMembersAreDecidedBeforeTheRelease) {
@@ -368,7 +368,7 @@ TEST(Join, OtherOperationsAreRejectedWhileAMemberHasJoined) {
     members.submit(1, join());
     members.submit(3, signature_of(row.operation, "x"));
     members.run();
-    expect_everywhere(members, {});
+    expect_log_on_all_members(members, {});
     members.submit(2, join());
     members.run();
     const auto text = "rejected x: " + std::string(row.name) +
@@ -396,27 +396,27 @@ TEST(Join, AfterTheReleaseAMemberMaySubmitAgain) {
 // count until it has announced `a` again, because it has data for `a`.
 TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   Members members({0, 1, 2}, {.names_max = 1});
-  learn(members);
+  switch_to_learn_mode(members);
   members.submit_everywhere(tensor("a"));
   members.run();
-  expect_everywhere(members, {"a"});
+  expect_log_on_all_members(members, {"a"});
 
   members.submit_everywhere(tensor("b"));
-  members.collect();
+  members.collect_messages();
   members.deliver(1, 0);
   members.deliver(2, 0);
-  members.collect();  // `a` was forgotten; only the coordinator knows that yet
+  members.collect_messages();  // `a` was forgotten; only the coordinator knows that yet
   members.submit(1, tensor("a"));
   members.submit(1, join());
-  members.collect();
+  members.collect_messages();
   members.deliver(1, 0);
   members.deliver(0, 2);
   for (const int member : {0, 2}) members.submit(member, tensor("a"));
-  members.collect();
+  members.collect_messages();
   members.deliver(2, 0);
   EXPECT_FALSE(members.advance(0) && members.advance(2) && members.advance(0));
   members.run();
-  expect_everywhere(members, {"b", "a"});
+  expect_log_on_all_members(members, {"b", "a"});
 }
 
 TEST(Agreement, InvalidMessagesAreErrors) {
@@ -440,7 +440,7 @@ TEST(Agreement, InvalidMessagesAreErrors) {
 
 // In a round, all members submit the same names, each in its own order. For some names, member 1
 // gives another scale than the other members. In one test, the members join one after another.
-class Shuffled : public testing::TestWithParam<int> {
+class ShuffledSubmissions : public testing::TestWithParam<int> {
  protected:
   static constexpr int kNames = 12;
 
@@ -465,7 +465,7 @@ class Shuffled : public testing::TestWithParam<int> {
         submitted[index].pop_back();
         members.submit(member, signature);
       }
-      members.collect();
+      members.collect_messages();
       const auto random_member = [&] { return static_cast<int>(random_() % submitted.size()); };
       members.deliver(random_member(), 0, static_cast<int>(random_() % 3));
       members.deliver(0, random_member(), static_cast<int>(random_() % 3));
@@ -477,7 +477,7 @@ class Shuffled : public testing::TestWithParam<int> {
   std::mt19937_64 random_{static_cast<std::uint64_t>(GetParam())};
 };
 
-TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
+TEST_P(ShuffledSubmissions, TheOrderOfSubmissionsNeverMatters) {
   Members members({0, 1, 2, 3}, {.names_max = 4});  // fewer ids than names
   for (int round = 0; round < 3; ++round) {
     std::vector<std::vector<Signature>> submitted(4);
@@ -499,7 +499,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
 }
 
 // In part i, member i joins; the members with higher numbers submit three more names.
-TEST_P(Shuffled, EarlyJoinersTakePartInLaterCallsAndAllAreReleased) {
+TEST_P(ShuffledSubmissions, EarlyJoinersTakePartInLaterCallsAndAllAreReleased) {
   const std::vector<Log> parts = {{"a0", "a1", "a2"}, {"b0", "b1", "b2"}, {"c0", "c1", "c2"}, {}};
   Members members({0, 1, 2, 3}, {.names_max = 4});
   for (int round = 0; round < 3; ++round) {
@@ -527,7 +527,7 @@ TEST_P(Shuffled, EarlyJoinersTakePartInLaterCallsAndAllAreReleased) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Shuffled, testing::Range(1, 51));
+INSTANTIATE_TEST_SUITE_P(Seeds, ShuffledSubmissions, testing::Range(1, 51));
 
 }  // namespace
 }  // namespace farandole

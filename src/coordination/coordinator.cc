@@ -34,29 +34,29 @@ Status Coordinator::receive(const MemberSet& from, const Announcement& item) {
   const bool announces =
       !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
   if (replan_ && replan_->any_has_reported(from))
-    return Status::stop("it goes on after its report");
+    return Status::stop("it sends another item after its report");
   if (announces && mode_ == Mode::kQueue)
-    return Status::stop("it announces something in generation 1");
+    return Status::stop("it announces a call in generation 1");
   // This announcement belongs to the old generation, so it is dropped. The sender repeats it after
   // the answer if needed.
   if (announces && replan_) return {};
   bool any_joined = false;
   from.for_each([&](int number) { any_joined |= member(number).joined; });
   if (announces && any_joined && !std::holds_alternative<AnnounceAgain>(item))
-    return Status::stop("it announces something new after it has joined");
+    return Status::stop("it announces another call after it has joined");
   return std::visit([&](const auto& alternative) { return apply(from, alternative); }, item);
 }
 
 Status Coordinator::apply(const MemberSet& /*from*/, const Raise& item) {
   if (replan_) return {};
   if (item.generation != generation_)
-    return Status::stop(format_text("it raises in generation {}, the current one is {}",
+    return Status::stop(format_text("it raises in generation {}, but the current generation is {}",
                                     item.generation, generation_));
-  stop(item);
+  stop_members(item);
   return {};
 }
 
-void Coordinator::stop(Raise raise) {
+void Coordinator::stop_members(Raise raise) {
   replan_.emplace(ranks_, std::move(raise));
   stream_.add(StreamItem(Stop{generation_}));
 }
@@ -64,14 +64,14 @@ void Coordinator::stop(Raise raise) {
 Status Coordinator::apply(const MemberSet& from, const Report& item) {
   if (!replan_ || item.generation != generation_)
     return Status::stop(
-        format_text("it reports for generation {}, but was not asked to", item.generation));
+        format_text("it reports for generation {}, but no report is expected", item.generation));
   FARANDOLE_TRY(replan_->add(from, item));
-  if (replan_->is_complete()) answer();
+  if (replan_->is_complete()) send_answer();
   return {};
 }
 
 // Ends the replan. Drops all announcements; members repeat those that they still need.
-void Coordinator::answer() {
+void Coordinator::send_answer() {
   const auto replan = *std::exchange(replan_, std::nullopt);
   const bool planned = mode_ == Mode::kPlan;
   const auto fragment = planned ? learn_from(replan) : 0;
@@ -110,10 +110,10 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
 // After a plan that failed early, the next one would probably fail early, too. So the coordinator
 // lets some synchronization points pass before it starts a plan again.
 void Coordinator::back_off(std::uint32_t fragments_run) {
-  constexpr std::uint32_t kFragmentsOfALongRun = 4;
+  constexpr std::uint32_t kFragmentsOfLongRun = 4;
   constexpr int kSyncPointsMax = 16;
   back_off_last_ =
-      fragments_run < kFragmentsOfALongRun ? std::clamp(2 * back_off_last_, 1, kSyncPointsMax) : 0;
+      fragments_run < kFragmentsOfLongRun ? std::clamp(2 * back_off_last_, 1, kSyncPointsMax) : 0;
   sync_points_to_pass_ = back_off_last_;
 }
 
@@ -123,21 +123,21 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceInFull& item) {
 
 Status Coordinator::apply(const MemberSet& from, const AnnounceById& item) {
   if (item.id > id_defined_last_)
-    return Status::stop(format_text("it announces the id {}, the last that was given is {}",
-                                    item.id, id_defined_last_));
-  const auto* known = names_.find(item.id);
-  if (known == nullptr) {  // forgotten while the announcement was on its way
+    return Status::stop(
+        format_text("it announces the id {}, but the last id is {}", item.id, id_defined_last_));
+  const auto* interned = names_.find(item.id);
+  if (interned == nullptr) {  // forgotten while the announcement was on its way
     from.for_each([this](int number) { ++member(number).announcements_due; });
     return {};
   }
-  return record_announcement(from, known->signature, item.id, item.context);
+  return record_announcement(from, interned->signature, item.id, item.context);
 }
 
 Status Coordinator::apply(const MemberSet& from, const AnnounceAgain& item) {
-  bool all_due = true;
-  from.for_each([&](int number) { all_due &= member(number).announcements_due > 0; });
-  if (!all_due)
-    return Status::stop(format_text("it announces `{}` again, which was not forgotten",
+  bool all_are_due = true;
+  from.for_each([&](int number) { all_are_due &= member(number).announcements_due > 0; });
+  if (!all_are_due)
+    return Status::stop(format_text("it announces `{}` again, but its id was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
   from.for_each([this](int number) { --member(number).announcements_due; });
   FARANDOLE_TRY(record_announcement_in_full(from, item.signature, item.context));
@@ -157,16 +157,16 @@ Status Coordinator::apply(const MemberSet& from, const AnnounceJoin& item) {
   });
   learner_.restart();
   if (mode_ == Mode::kPlan)
-    stop({});
+    stop_members({});
   else
     recheck_if_joined(from);
   return {};
 }
 
 void Coordinator::recheck_if_joined(const MemberSet& members) {
-  bool any_counts = false;
-  members.for_each([&](int number) { any_counts |= member(number).counts_as_joined(); });
-  if (any_counts) recheck_pending();
+  bool any_counts_as_joined = false;
+  members.for_each([&](int number) { any_counts_as_joined |= member(number).counts_as_joined(); });
+  if (any_counts_as_joined) recheck_pending();
 }
 
 // A signature that has an id must not be announced in full, because every member knows the id
@@ -175,7 +175,7 @@ void Coordinator::recheck_if_joined(const MemberSet& members) {
 Status Coordinator::record_announcement_in_full(const MemberSet& from, const Signature& signature,
                                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
-    return Status::stop(format_text("it announces `{}` in full, which has the id {}",
+    return Status::stop(format_text("it announces `{}` in full, but this call has the id {}",
                                     shortened(signature.name, kNameShownBytesMax), id));
   return record_announcement(from, signature, 0, context);
 }
@@ -189,16 +189,17 @@ Status Coordinator::record_announcement(const MemberSet& from, const Signature& 
           candidates, [&](const auto& candidate) { return candidate.members.intersects(from); }))
     return Status::stop(format_text("it announces `{}` a second time",
                                     shortened(signature.name, kNameShownBytesMax)));
-  auto same = std::ranges::find(candidates, signature, &Candidate::signature);
-  if (same == candidates.end())
-    same = candidates.insert(same,
-                             {signature, id, {}, std::vector<SubmissionContext>(members_.size())});
-  same->members.insert(from);
-  from.for_each([&](int number) { same->contexts[static_cast<std::size_t>(number)] = context; });
+  auto matching = std::ranges::find(candidates, signature, &Candidate::signature);
+  if (matching == candidates.end())
+    matching = candidates.insert(
+        matching, {signature, id, {}, std::vector<SubmissionContext>(members_.size())});
+  matching->members.insert(from);
+  from.for_each(
+      [&](int number) { matching->contexts[static_cast<std::size_t>(number)] = context; });
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
-      stop({});
+      stop_members({});
   } else if (is_complete(candidates)) {
     const auto complete = pending_.extract(signature.name);
     decide(complete.key(), complete.mapped());
@@ -227,13 +228,14 @@ bool Coordinator::is_complete(const Candidates& candidates) const {
   return all_joined;
 }
 
-// Call it when one more member counts as joined: no pending name waits for that member any more.
+// Call it when one more member counts as joined, because pending names no longer wait for that
+// member.
 void Coordinator::recheck_pending() {
   std::vector<std::string> names;
   for (const auto& [name, candidates] : pending_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // decide() may forget the id of a later name, which drops the announcements by that id.
+    // decide() may forget the id of a later name. This drops the announcements by that id.
     const auto found = pending_.find(name);
     if (found == pending_.end() || !is_complete(found->second)) continue;
     const auto complete = pending_.extract(found);
@@ -264,21 +266,21 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
   else if (!joined.empty() && !row_of(first.signature.operation).allowed_while_joined)
     reject(name, joined_text(first.signature, ranks_of(joined)));
   else
-    issue(first);
+    issue_step(first);
 }
 
 void Coordinator::reject(const std::string& name, std::string text) {
   stream_.add(StreamItem(Reject{generation_, sequence_next_++, name, std::move(text)}));
 }
 
-void Coordinator::issue(const Candidate& candidate) {
+void Coordinator::issue_step(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
   if (!joined_last_) {
     const auto fragment =
-        learner_.try_end_superstep(id, candidate.contexts) ? fragment_to_follow(id) : 0;
+        learner_.try_end_superstep(id, candidate.contexts) ? find_plan_start(id) : 0;
     publish_edits();
-    if (fragment != 0) return follow(fragment);
+    if (fragment != 0) return start_plan(fragment);
     learner_.record(id, candidate.contexts);
   }
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
@@ -286,7 +288,7 @@ void Coordinator::issue(const Candidate& candidate) {
 
 // Returns the first fragment of the plan, if a plan begins at the synchronization point before the
 // step with this id; otherwise 0.
-std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
+std::uint32_t Coordinator::find_plan_start(std::uint32_t id) {
   if (sync_points_to_pass_ > 0) {
     --sync_points_to_pass_;
     return 0;
@@ -304,7 +306,7 @@ std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
 }
 
 // Starts the plan instead of issuing the next step. Drops announcements of planned submissions.
-void Coordinator::follow(std::uint32_t fragment) {
+void Coordinator::start_plan(std::uint32_t fragment) {
   stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, fragment}));
   mode_ = Mode::kPlan;
   for (auto entry = pending_.begin(); entry != pending_.end();) {
@@ -319,8 +321,9 @@ void Coordinator::publish_edits() {
 
 // The fragment that contains this id; 0 if none does.
 std::uint32_t Coordinator::fragment_of(std::uint32_t id) const {
-  const auto* known = names_.find(id);
-  const auto* fragment = known == nullptr ? nullptr : learner_.plan().fragment_of(known->digest);
+  const auto* interned = names_.find(id);
+  const auto* fragment =
+      interned == nullptr ? nullptr : learner_.plan().fragment_of(interned->digest);
   return fragment == nullptr ? 0 : fragment->number;
 }
 
@@ -358,8 +361,8 @@ std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) cons
   return variants;
 }
 
-// The ranks by SubmissionContext::unnamed_number of the call that they have announced. Empty if
-// this number is 0, because the call has a name.
+// Groups the ranks by the SubmissionContext::unnamed_number of the call that they have announced.
+// The result is empty if this number is 0: the call then has a name.
 RanksByNumber Coordinator::unnamed_numbers_of(const Candidates& candidates) const {
   RanksByNumber ranks;
   const auto& first = candidates.front();

@@ -1,11 +1,11 @@
-// Coordinator: leads the agreement of a group; it lives on member 0. It matches the announcements
-// of all members by name and writes one ordered stream for all of them. In learn mode, a name that
-// all members have announced becomes the next step, or is rejected; a member that has joined counts
-// as having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
+// Coordinator: leads the agreement of a group; it runs on member 0. It matches the announcements of
+// all members by name and writes one ordered stream for all of them. In learn mode, a name that all
+// members have announced becomes the next step, or is rejected; a member that has joined counts as
+// having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
 // when a repetition begins. While the group follows the plan, members announce only unplanned
 // calls; when all members have announced one such call, the group must replan. In a replan, a
-// member raises, the coordinator stops all members, each reports how far it has got, and the answer
-// says what stays.
+// member raises, the coordinator stops all members, each member reports its progress, and the
+// coordinator's answer says which steps stay.
 #pragma once
 
 #include <cstddef>
@@ -69,8 +69,8 @@ class Coordinator {
   Status apply(const MemberSet& from, const AnnounceJoin& item);
   Status apply(const MemberSet& from, const Raise& item);
   Status apply(const MemberSet& from, const Report& item);
-  void stop(Raise raise);
-  void answer();
+  void stop_members(Raise raise);
+  void send_answer();
   std::uint32_t learn_from(const Replan& replan);
   void back_off(std::uint32_t fragments_run);
   Status record_announcement_in_full(const MemberSet& from, const Signature& signature,
@@ -84,9 +84,9 @@ class Coordinator {
   void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
   void reject(const std::string& name, std::string text);
-  void issue(const Candidate& candidate);
-  std::uint32_t fragment_to_follow(std::uint32_t id);
-  void follow(std::uint32_t fragment);
+  void issue_step(const Candidate& candidate);
+  std::uint32_t find_plan_start(std::uint32_t id);
+  void start_plan(std::uint32_t fragment);
   void publish_edits();
   std::uint32_t fragment_of(std::uint32_t id) const;
   std::uint32_t define(const Signature& signature);
@@ -99,9 +99,9 @@ class Coordinator {
   std::vector<int> ranks_;
   std::vector<Member> members_;
   // The member that counts as having joined last: the joined member with the most calls before its
-  // join. Of several such members, the one with the highest number counts. Empty if no member has
-  // joined. Neither clocks nor the order of arrival count: the members may be on several hosts, and
-  // after a replan all joins arrive again.
+  // join. If several members have this number of calls, the highest member counts. Empty if no
+  // member has joined. The result must not depend on clocks or on the order in which joins arrive:
+  // the members may be on several hosts, and after a replan all joins arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;

@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Status feed(Coordinator& coordinator, int from, const std::vector<Announcement>& items) {
+Status deliver(Coordinator& coordinator, int from, const std::vector<Announcement>& items) {
   for (const auto& item : items)
     if (const auto status = coordinator.receive(MemberSet(from), item); !status.ok()) return status;
   return {};
@@ -29,31 +29,33 @@ std::vector<StreamItem> take_stream(Coordinator& coordinator) {
 }
 
 // Switches the coordinator's group to learn mode, in generation 2.
-void learn(Coordinator& coordinator, int members) {
-  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
+void switch_to_learn_mode(Coordinator& coordinator, int members) {
+  ASSERT_EQ(deliver(coordinator, 0, {Raise{.generation = 1}}), Status());
   for (int member = 0; member < members; ++member)
-    ASSERT_EQ(feed(coordinator, member, {Report{1, 0, 0, 0, 0, 0}}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {Report{1, 0, 0, 0, 0, 0}}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Stop{1}), StreamItem(Answer{2, 0, 0})));
 }
 
-AnnounceInFull in_full(const Signature& signature) { return {signature, {}}; }
-AnnounceById by_id(std::uint32_t id) { return {id, {}}; }
-AnnounceAgain again(const Signature& signature) { return {signature, {}}; }
+AnnounceInFull announce_in_full(const Signature& signature) { return {signature, {}}; }
+AnnounceById announce_by_id(std::uint32_t id) { return {id, {}}; }
+AnnounceAgain announce_again(const Signature& signature) { return {signature, {}}; }
 
 // Lets both members of a group announce the call `name` in full, so that the coordinator decides
 // it.
 void decide(Coordinator& coordinator, const std::string& name) {
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {announce_in_full(named(name))}), Status());
 }
 
 TEST(Coordinator, IssuesCallsThatAllHaveAnnounced) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
-  learn(coordinator, 2);
-  ASSERT_EQ(feed(coordinator, 1, {in_full(named("a")), in_full(named("b"))}), Status());
+  switch_to_learn_mode(coordinator, 2);
+  ASSERT_EQ(deliver(coordinator, 1, {announce_in_full(named("a")), announce_in_full(named("b"))}),
+            Status());
   EXPECT_THAT(take_stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 0, {in_full(named("b")), in_full(named("a"))}), Status());
+  ASSERT_EQ(deliver(coordinator, 0, {announce_in_full(named("b")), announce_in_full(named("a"))}),
+            Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Define{1, named("b")}), StreamItem(Issue{2, 1, 1}),
                           StreamItem(Define{2, named("a")}), StreamItem(Issue{2, 2, 2})));
@@ -61,19 +63,21 @@ TEST(Coordinator, IssuesCallsThatAllHaveAnnounced) {
 
 TEST(Coordinator, DefinesANameOnce) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
   take_stream(coordinator);
-  for (const int member : {1, 0}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
+  for (const int member : {1, 0})
+    ASSERT_EQ(deliver(coordinator, member, {announce_by_id(1)}), Status());
   EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Issue{2, 2, 1})));
 }
 
 TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
   Coordinator coordinator({0, 1}, {.names_max = 2});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
   decide(coordinator, "b");
-  for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
+  for (const int member : {0, 1})
+    ASSERT_EQ(deliver(coordinator, member, {announce_by_id(1)}), Status());
   take_stream(coordinator);
   decide(coordinator, "c");
   EXPECT_THAT(take_stream(coordinator),
@@ -83,15 +87,15 @@ TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
 
 TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
-  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before `a` is forgotten
+  ASSERT_EQ(deliver(coordinator, 0, {announce_by_id(1)}), Status());  // before `a` is forgotten
   decide(coordinator, "b");
-  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after `a` was forgotten
+  ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(1)}), Status());  // after `a` was forgotten
   take_stream(coordinator);
-  ASSERT_EQ(feed(coordinator, 1, {again(named("a"))}), Status());
+  ASSERT_EQ(deliver(coordinator, 1, {announce_again(named("a"))}), Status());
   EXPECT_THAT(take_stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 0, {again(named("a"))}), Status());
+  ASSERT_EQ(deliver(coordinator, 0, {announce_again(named("a"))}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("a")}),
                           StreamItem(Issue{2, 3, 3})));
@@ -99,13 +103,13 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
 
 TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
   take_stream(coordinator);
   auto changed = named("a");
   changed.operation = Operation::kAllreduce;
-  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());
-  ASSERT_EQ(feed(coordinator, 1, {in_full(changed)}), Status());
+  ASSERT_EQ(deliver(coordinator, 0, {announce_by_id(1)}), Status());
+  ASSERT_EQ(deliver(coordinator, 1, {announce_in_full(changed)}), Status());
   const auto items = take_stream(coordinator);
   ASSERT_EQ(items.size(), 1U);
   EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
@@ -114,10 +118,10 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
 // An automatic name may stand for different calls on different ranks, even with one signature.
 TEST(Coordinator, UnnamedCallsWithDifferentNumbersAreRejected) {
   Coordinator coordinator({4, 7}, {.names_max = 10});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   const auto announce = [&](int member, std::uint32_t number) {
     const SubmissionContext context{.unnamed_number = number};
-    ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{named("a"), context}}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {AnnounceInFull{named("a"), context}}), Status());
   };
   announce(0, 3);
   announce(1, 2);
@@ -136,20 +140,22 @@ TEST(Coordinator, ImpossibleAnnouncementsAreErrors) {
     std::vector<Announcement> items;
     std::string problem;
   } cases[] = {
-      {{by_id(2)}, "it announces the id 2, the last that was given is 1"},
-      {{in_full(named("a"))}, "it announces `a` in full, which has the id 1"},
-      {{by_id(1), by_id(1)}, "it announces `a` a second time"},
-      {{in_full(named("b")), in_full(named("b"))}, "it announces `b` a second time"},
-      {{again(named("b"))}, "it announces `b` again, which was not forgotten"},
-      {{AnnounceJoin{}, in_full(named("b"))}, "it announces something new after it has joined"},
-      {{AnnounceJoin{}, by_id(1)}, "it announces something new after it has joined"},
-      {{AnnounceJoin{}, AnnounceJoin{}}, "it announces something new after it has joined"},
+      {{announce_by_id(2)}, "it announces the id 2, but the last id is 1"},
+      {{announce_in_full(named("a"))}, "it announces `a` in full, but this call has the id 1"},
+      {{announce_by_id(1), announce_by_id(1)}, "it announces `a` a second time"},
+      {{announce_in_full(named("b")), announce_in_full(named("b"))},
+       "it announces `b` a second time"},
+      {{announce_again(named("b"))}, "it announces `b` again, but its id was not forgotten"},
+      {{AnnounceJoin{}, announce_in_full(named("b"))},
+       "it announces another call after it has joined"},
+      {{AnnounceJoin{}, announce_by_id(1)}, "it announces another call after it has joined"},
+      {{AnnounceJoin{}, AnnounceJoin{}}, "it announces another call after it has joined"},
   };
   for (const auto& [items, problem] : cases) {
     Coordinator coordinator({0, 1}, {.names_max = 10});
-    learn(coordinator, 2);
+    switch_to_learn_mode(coordinator, 2);
     decide(coordinator, "a");
-    EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
+    EXPECT_EQ(deliver(coordinator, 1, items), Status::stop(problem));
   }
 }
 
@@ -168,11 +174,12 @@ TEST(Coordinator, TheAnswerKeepsStepsThatAllHaveEntered) {
   };
   for (const auto& [reports, common_prefix] : cases) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 10});
-    ASSERT_EQ(feed(coordinator, 2, {Raise{.generation = 1}}), Status());
+    ASSERT_EQ(deliver(coordinator, 2, {Raise{.generation = 1}}), Status());
     EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Stop{1})));
     for (int member = 0; member < 3; ++member) {
       EXPECT_THAT(take_stream(coordinator), IsEmpty());
-      ASSERT_EQ(feed(coordinator, member, {reports[static_cast<std::size_t>(member)]}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {reports[static_cast<std::size_t>(member)]}),
+                Status());
     }
     EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(Answer{2, common_prefix, 0})));
   }
@@ -180,15 +187,16 @@ TEST(Coordinator, TheAnswerKeepsStepsThatAllHaveEntered) {
 
 TEST(Coordinator, AnnouncementsBeforeTheReportAreDropped) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
-  learn(coordinator, 2);
-  const auto a = in_full(named("a"));
+  switch_to_learn_mode(coordinator, 2);
+  const auto a = announce_in_full(named("a"));
   const Raise raise{.generation = 2};
-  ASSERT_EQ(feed(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0, 0, 0}}),
-            Status());
-  ASSERT_EQ(feed(coordinator, 0, {a, raise, Report{2, 0, 0, 0, 0, 0}, a}), Status());
+  ASSERT_EQ(
+      deliver(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0, 0, 0}}),
+      Status());
+  ASSERT_EQ(deliver(coordinator, 0, {a, raise, Report{2, 0, 0, 0, 0, 0}, a}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 0, 0})));
-  ASSERT_EQ(feed(coordinator, 1, {a}), Status());
+  ASSERT_EQ(deliver(coordinator, 1, {a}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Define{1, named("a")}), StreamItem(Issue{3, 1, 1})));
 }
@@ -199,47 +207,52 @@ TEST(Coordinator, ImpossibleReplansAreErrors) {
     std::vector<Announcement> items;
     std::string problem;
   } cases[] = {
-      {{Raise{.generation = 3}}, "it raises in generation 3, the current one is 2"},
-      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, but was not asked to"},
-      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, but was not asked to"},
-      {{raise, Report{2, 9, 0, 0, 0, 0}, raise}, "it goes on after its report"},
-      {{raise, Report{2, 9, 0, 0, 0, 0}, Report{2, 9, 0, 0, 0, 0}}, "it goes on after its report"},
-      {{raise, Report{2, 9, 0, 0, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},
+      {{Raise{.generation = 3}}, "it raises in generation 3, but the current generation is 2"},
+      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, but no report is expected"},
+      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, but no report is expected"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, raise}, "it sends another item after its report"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, Report{2, 9, 0, 0, 0, 0}},
+       "it sends another item after its report"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, AnnounceJoin{}}, "it sends another item after its report"},
   };
   for (const auto& [items, problem] : cases) {
     Coordinator coordinator({0, 1}, {.names_max = 10});
-    learn(coordinator, 2);
-    EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
+    switch_to_learn_mode(coordinator, 2);
+    EXPECT_EQ(deliver(coordinator, 1, items), Status::stop(problem));
   }
   Coordinator coordinator({0, 1}, {.names_max = 10});
-  EXPECT_EQ(feed(coordinator, 1, {AnnounceJoin{}}),
-            Status::stop("it announces something in generation 1"));
+  EXPECT_EQ(deliver(coordinator, 1, {AnnounceJoin{}}),
+            Status::stop("it announces a call in generation 1"));
 }
 
 TEST(Coordinator, ContradictoryReportsAreErrors) {
   const std::pair<Report, std::string> cases[] = {
-      {{1, 6, 0, 0, 0, 0}, "it reports 6 completed and 0 entered, rank 3 reported 4 and 1"},
-      {{1, 3, 0, 0, 0, 0}, "it reports 3 completed and 0 entered, rank 3 reported 4 and 1"},
-      {{1, 2, 1, 7, 0, 0}, "it reports 2 completed and 1 entered, rank 3 reported 4 and 1"},
+      {{1, 6, 0, 0, 0, 0},
+       "it reports 6 completed and 0 entered decisions, but rank 3 reported 4 and 1"},
+      {{1, 3, 0, 0, 0, 0},
+       "it reports 3 completed and 0 entered decisions, but rank 3 reported 4 and 1"},
+      {{1, 2, 1, 7, 0, 0},
+       "it reports 2 completed and 1 entered decisions, but rank 3 reported 4 and 1"},
   };
   for (const auto& [report, problem] : cases) {
     Coordinator coordinator({3, 5}, {.names_max = 10});
-    ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
-    ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 1, 7, 0, 0}}), Status());
-    EXPECT_EQ(feed(coordinator, 1, {report}), Status::stop(problem));
+    ASSERT_EQ(deliver(coordinator, 0, {Raise{.generation = 1}}), Status());
+    ASSERT_EQ(deliver(coordinator, 0, {Report{1, 4, 1, 7, 0, 0}}), Status());
+    EXPECT_EQ(deliver(coordinator, 1, {report}), Status::stop(problem));
   }
   Coordinator coordinator({3, 5}, {.names_max = 10});
-  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
-  ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 0, 0, 0, 0}}), Status());
-  EXPECT_EQ(feed(coordinator, 1, {Report{1, 5, 0, 0, 0, 0}}),
-            Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
+  ASSERT_EQ(deliver(coordinator, 0, {Raise{.generation = 1}}), Status());
+  ASSERT_EQ(deliver(coordinator, 0, {Report{1, 4, 0, 0, 0, 0}}), Status());
+  EXPECT_EQ(
+      deliver(coordinator, 1, {Report{1, 5, 0, 0, 0, 0}}),
+      Status::stop("it reports 5 completed and 0 entered decisions, but rank 3 reported 4 and 0"));
 }
 
 // The member that has submitted the most calls counts as the last to join. The order in which the
 // joins arrive does not matter.
 TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
-  learn(coordinator, 3);
+  switch_to_learn_mode(coordinator, 3);
   struct Case {
     std::uint32_t calls[3];
     std::int32_t last;
@@ -247,10 +260,10 @@ TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   std::uint32_t sequence = 0;
   for (const Case& one : {Case{{9, 7, 5}, 3}, Case{{4, 6, 5}, 5}, Case{{4, 4, 4}, 8}}) {
     for (const int member : {2, 0}) {
-      ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{one.calls[member]}}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {AnnounceJoin{one.calls[member]}}), Status());
       EXPECT_THAT(take_stream(coordinator), IsEmpty());
     }
-    ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{one.calls[1]}}), Status());
+    ASSERT_EQ(deliver(coordinator, 1, {AnnounceJoin{one.calls[1]}}), Status());
     EXPECT_THAT(take_stream(coordinator),
                 ElementsAre(StreamItem(ReleaseAll{2, ++sequence, one.last})));
   }
@@ -258,13 +271,15 @@ TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
 
 TEST(Coordinator, AJoinCompletesPendingNames) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
-  learn(coordinator, 3);
+  switch_to_learn_mode(coordinator, 3);
   const auto reduced = allreduce("b");
   for (const int member : {0, 2}) {
-    ASSERT_EQ(feed(coordinator, member, {in_full(reduced), in_full(named("a"))}), Status());
+    ASSERT_EQ(
+        deliver(coordinator, member, {announce_in_full(reduced), announce_in_full(named("a"))}),
+        Status());
   }
   EXPECT_THAT(take_stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
+  ASSERT_EQ(deliver(coordinator, 1, {AnnounceJoin{}}), Status());
   EXPECT_THAT(
       take_stream(coordinator),
       ElementsAre(StreamItem(Reject{2, 1, "a",
@@ -279,24 +294,24 @@ TEST(Coordinator, AJoinCompletesPendingNames) {
 TEST(Coordinator, AJoinCountsOnlyAfterForgottenAnnouncementsAreRepeated) {
   for (const bool joins_first : {false, true}) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 1});
-    learn(coordinator, 3);
+    switch_to_learn_mode(coordinator, 3);
     for (const int member : {0, 1, 2})
-      ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("a"))}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {announce_in_full(allreduce("a"))}), Status());
     for (const int member : {0, 1, 2})
-      ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {announce_in_full(allreduce("b"))}), Status());
     if (!joins_first) {
-      ASSERT_EQ(feed(coordinator, 1, {by_id(1), AnnounceJoin{}}), Status());
+      ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(1), AnnounceJoin{}}), Status());
     } else {
       for (const int member : {0, 2})
-        ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("c"))}), Status());
-      ASSERT_EQ(feed(coordinator, 1, {by_id(2), AnnounceJoin{}}), Status());
+        ASSERT_EQ(deliver(coordinator, member, {announce_in_full(allreduce("c"))}), Status());
+      ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(2), AnnounceJoin{}}), Status());
     }
     take_stream(coordinator);
     const auto forgotten = joins_first ? allreduce("b") : allreduce("a");
     for (const int member : {0, 2})
-      ASSERT_EQ(feed(coordinator, member, {in_full(forgotten)}), Status());
+      ASSERT_EQ(deliver(coordinator, member, {announce_in_full(forgotten)}), Status());
     EXPECT_THAT(take_stream(coordinator), IsEmpty());
-    ASSERT_EQ(feed(coordinator, 1, {again(forgotten)}), Status());
+    ASSERT_EQ(deliver(coordinator, 1, {announce_again(forgotten)}), Status());
     const std::uint32_t id = joins_first ? 4 : 3;
     EXPECT_THAT(take_stream(coordinator),
                 ElementsAre(StreamItem(Forget{id - 1}), StreamItem(Define{id, forgotten}),
@@ -308,18 +323,19 @@ TEST(Coordinator, AJoinCountsOnlyAfterForgottenAnnouncementsAreRepeated) {
 // id of `b`, so members must announce `b` again.
 TEST(Coordinator, ADecisionMayDropTheAnnouncementsOfAnotherPendingName) {
   Coordinator coordinator({0, 1, 2}, {.names_max = 1});
-  learn(coordinator, 3);
+  switch_to_learn_mode(coordinator, 3);
   for (const int member : {0, 1, 2})
-    ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {announce_in_full(allreduce("b"))}), Status());
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {by_id(1), in_full(allreduce("a"))}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {announce_by_id(1), announce_in_full(allreduce("a"))}),
+              Status());
   take_stream(coordinator);
-  ASSERT_EQ(feed(coordinator, 2, {AnnounceJoin{}}), Status());
+  ASSERT_EQ(deliver(coordinator, 2, {AnnounceJoin{}}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{1}), StreamItem(Define{2, allreduce("a")}),
                           StreamItem(Issue{2, 2, 2})));
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {again(allreduce("b"))}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {announce_again(allreduce("b"))}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, allreduce("b")}),
                           StreamItem(Issue{2, 3, 3})));
@@ -329,24 +345,25 @@ TEST(Coordinator, ADecisionMayDropTheAnnouncementsOfAnotherPendingName) {
 // repeats the announcement. After the answer, the members announce all calls again.
 TEST(Coordinator, AfterAnAnswerForgottenAnnouncementsNeedNoRepetition) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   decide(coordinator, "a");
-  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());
+  ASSERT_EQ(deliver(coordinator, 1, {announce_by_id(1)}), Status());
   decide(coordinator, "b");
   take_stream(coordinator);
-  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 2}}), Status());
+  ASSERT_EQ(deliver(coordinator, 0, {Raise{.generation = 2}}), Status());
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {Report{2, 2, 0, 0, 0, 0}}), Status());
+    ASSERT_EQ(deliver(coordinator, member, {Report{2, 2, 0, 0, 0, 0}}), Status());
   EXPECT_THAT(take_stream(coordinator),
               ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 2, 0})));
-  for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{1}}), Status());
+  for (const int member : {0, 1})
+    ASSERT_EQ(deliver(coordinator, member, {AnnounceJoin{1}}), Status());
   EXPECT_THAT(take_stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
 }
 
 // Without a step between them, plans that fail immediately could follow one another forever.
 TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   Coordinator coordinator({0, 1}, {});
-  learn(coordinator, 2);
+  switch_to_learn_mode(coordinator, 2);
   std::uint32_t quiescent_points = 0;
   // Lets both members announce `a` after a synchronization point. Returns whether a plan
   // begins.
@@ -355,7 +372,7 @@ TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
     for (const int member : {0, 1}) {
       const auto item = quiescent_points == 1 ? Announcement(AnnounceInFull{named("a"), context})
                                               : Announcement(AnnounceById{1, context});
-      EXPECT_EQ(feed(coordinator, member, {item}), Status());
+      EXPECT_EQ(deliver(coordinator, member, {item}), Status());
     }
     return std::ranges::any_of(take_stream(coordinator), [](const StreamItem& item) {
       return std::holds_alternative<Follow>(item);
@@ -366,10 +383,11 @@ TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
     const auto steps_before = steps;
     while (!announce_and_see_plan()) ASSERT_LT(++steps, 1000U);
     EXPECT_GT(steps, steps_before);
-    ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = generation}}), Status());
+    ASSERT_EQ(deliver(coordinator, 0, {Raise{.generation = generation}}), Status());
     for (const int member : {0, 1})
-      ASSERT_EQ(feed(coordinator, member, {Report{generation, steps, 0, 0, quiescent_points, 0}}),
-                Status());
+      ASSERT_EQ(
+          deliver(coordinator, member, {Report{generation, steps, 0, 0, quiescent_points, 0}}),
+          Status());
     take_stream(coordinator);
   }
 }

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-std::string name_for_texts(const Signature& signature) {
+std::string name_for_message(const Signature& signature) {
   return shortened(signature.name, kNameShownBytesMax);
 }
 
@@ -23,14 +23,14 @@ Follower::Follower(int rank, const AgreementOptions& options)
       options_(options),
       plan_(names_),
       walk_(plan_, in_flight_, quiescent_points_last_),
-      grace_(options.grace) {}
+      grace_(options.grace_time) {}
 
 void Follower::submit(CallId call_id, const InternedSignature& interned,
                       const SubmissionContext& context, TimePoint now) {
   CHECK(interned.problem.empty(), "the caller has checked the signature");
   CHECK(!join_, "a member that has joined submits nothing");
   CHECK(in_flight_.find(interned) == InFlight::kNone, "a name is in flight only once");
-  grace_.submitted(context.waits);
+  grace_.record_submission(context.waits);
   grace_.restart(now);
   waits_last_ = context.waits;
   if (interned.signature.operation == Operation::kJoin) {
@@ -72,7 +72,7 @@ void Follower::announce_unplanned() {
   planned_queued_ = 0;
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later) {
     auto& submission = in_flight_[slot];
-    if (submission.taken) continue;
+    if (submission.is_in_decision) continue;
     const bool planned =
         mode_ == Mode::kPlan && plan_.fragment_of(submission.interned->digest) != nullptr;
     if (planned) {
@@ -99,7 +99,7 @@ void Follower::tick(TimePoint now) {
     grace_.restart(now);
   } else if (grace_.is_over(now)) {
     raise(walk_.raise_for_wait());
-    grace_.raised(waits_last_);
+    grace_.record_raise(waits_last_);
   }
 }
 
@@ -125,11 +125,11 @@ Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
 
 Status Follower::apply(const Define& item) {
   if (item.id <= id_defined_last_)
-    return Status::stop(format_text("it gives the id {} to `{}`, after id {} was given", item.id,
-                                    name_for_texts(item.signature), id_defined_last_));
+    return Status::stop(format_text("it gives the id {} to `{}`, but the last id is {}", item.id,
+                                    name_for_message(item.signature), id_defined_last_));
   if (const auto id = names_.id_of(digest_of(item.signature)); id != 0)
-    return Status::stop(format_text("it gives the id {} to `{}`, which has the id {}", item.id,
-                                    name_for_texts(item.signature), id));
+    return Status::stop(format_text("it gives the id {} to `{}`, but this call has the id {}",
+                                    item.id, name_for_message(item.signature), id));
   names_.define(item.id, item.signature);
   id_defined_last_ = item.id;
   return {};
@@ -155,7 +155,7 @@ Status Follower::apply(const Forget& item) {
 // Our submission of that name, if it waits for the coordinator's decision; otherwise kNone.
 InFlight::Slot Follower::find_announced(std::uint64_t name_digest, const std::string& name) const {
   const auto slot = in_flight_.find(name_digest, name);
-  if (slot == InFlight::kNone || in_flight_[slot].taken || !in_flight_[slot].announced)
+  if (slot == InFlight::kNone || in_flight_[slot].is_in_decision || !in_flight_[slot].announced)
     return InFlight::kNone;
   return slot;
 }
@@ -174,12 +174,12 @@ Status Follower::apply(const Issue& item) {
       join_ && !join_->released && row_of(interned->signature.operation).allowed_while_joined;
   if (slot != InFlight::kNone && in_flight_[slot].interned->digest == interned->digest) {
     step.call_ids.push_back(in_flight_[slot].call_id);
-    in_flight_[slot].taken = true;
+    in_flight_[slot].is_in_decision = true;
   } else if (slot == InFlight::kNone && joined) {
     step.signature_if_joined = interned->signature;
   } else {
-    return Status::stop(format_text("step {} is `{}`, which rank {} has not announced like this",
-                                    item.sequence, name_for_texts(interned->signature), rank_));
+    return Status::stop(format_text("step {} is `{}`, but rank {} has not announced this call",
+                                    item.sequence, name_for_message(interned->signature), rank_));
   }
   issued_.push_back({std::move(step), slot});
   return {};
@@ -187,11 +187,12 @@ Status Follower::apply(const Issue& item) {
 
 Status Follower::check_and_count_decision(std::uint32_t generation, std::uint32_t sequence) {
   if (mode_ != Mode::kLearn || stopped_)
-    return Status::stop(format_text("it decides number {} at a wrong time", sequence));
+    return Status::stop(format_text("it sends decision {}, but no decision is expected", sequence));
   const std::uint32_t expected = ++sequence_issued_last_;
   if (generation == generation_ && sequence == expected) return {};
-  return Status::stop(format_text("it decides number {} of generation {}, expected is {} of {}",
-                                  sequence, generation, expected, generation_));
+  return Status::stop(format_text(
+      "it sends decision {} of generation {}, but decision {} of generation {} is expected",
+      sequence, generation, expected, generation_));
 }
 
 Status Follower::apply(const Reject& item) {
@@ -199,7 +200,7 @@ Status Follower::apply(const Reject& item) {
   const StepNumber step_number{item.generation, item.sequence};
   const auto slot = find_announced(digest_of(std::string_view(item.name)), item.name);
   if (slot != InFlight::kNone) {
-    in_flight_[slot].taken = true;
+    in_flight_[slot].is_in_decision = true;
     issued_.push_back(
         {Rejection{step_number, in_flight_[slot].call_id, Status::fix_call(item.text)}, slot});
   } else if (join_ && !join_->released) {
@@ -223,8 +224,9 @@ Status Follower::apply(const ReleaseAll& item) {
 
 Status Follower::apply(const Stop& item) {
   if (stopped_ || item.generation != generation_)
-    return Status::stop(format_text("it stops generation {}, rank {} {} {}", item.generation, rank_,
-                                    stopped_ ? "has stopped in" : "is in", generation_));
+    return Status::stop(format_text("it stops generation {}, but rank {} {} generation {}",
+                                    item.generation, rank_, stopped_ ? "has stopped in" : "is in",
+                                    generation_));
   stopped_ = true;
   const auto* const step = std::get_if<Step>(&decision_);
   const std::uint64_t identity = entered_ && step != nullptr ? step->identity : 0;
@@ -238,7 +240,7 @@ Status Follower::apply(const Stop& item) {
 }
 
 Status Follower::apply(const Answer& item) {
-  FARANDOLE_TRY(problem_of_answer(item));
+  FARANDOLE_TRY(check_answer(item));
   if (entered_ && item.common_prefix == completed_) roll_back();
   for (const auto& issued : issued_) take_back(issued.decision, {&issued.slot, 1});
   issued_.clear();
@@ -271,7 +273,7 @@ void Follower::roll_back() {
 
 void Follower::take_back(const Decision& decision, std::span<const InFlight::Slot> slots) {
   for (const auto slot : slots)
-    if (slot != InFlight::kNone) in_flight_[slot].taken = false;
+    if (slot != InFlight::kNone) in_flight_[slot].is_in_decision = false;
   if (std::holds_alternative<Release>(decision)) join_->released = false;
 }
 
@@ -279,7 +281,7 @@ Status Follower::apply(const Follow& item) {
   if (mode_ != Mode::kLearn || stopped_ || item.generation != generation_ ||
       item.sequence != sequence_issued_last_ || plan_.find(item.fragment) == nullptr)
     return Status::stop(
-        format_text("it begins fragment {} after number {} of generation {}, rank {} "
+        format_text("it begins fragment {} after decision {} of generation {}, but rank {} "
                     "expects no plan there",
                     item.fragment, item.sequence, item.generation, rank_));
   mode_ = Mode::kPlan;
@@ -298,18 +300,19 @@ Status Follower::apply_edit(const Edit& edit) {
   return plan_.apply(edit);
 }
 
-Status Follower::problem_of_answer(const Answer& item) const {
+Status Follower::check_answer(const Answer& item) const {
   if (!stopped_ || item.generation != generation_ + 1)
-    return Status::stop(format_text("it begins generation {}, rank {} {} {}", item.generation,
-                                    rank_, stopped_ ? "has stopped in" : "is in", generation_));
+    return Status::stop(format_text("it begins generation {}, but rank {} {} generation {}",
+                                    item.generation, rank_, stopped_ ? "has stopped in" : "is in",
+                                    generation_));
   if (item.fragment != 0 && plan_.find(item.fragment) == nullptr)
     return Status::stop(
-        format_text("it goes on with fragment {}, which does not exist", item.fragment));
+        format_text("it continues with fragment {}, which does not exist", item.fragment));
   const std::uint32_t ahead = item.common_prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
-  return Status::stop(format_text("it says that number {} is entered by all, rank {} has {} {}",
-                                  item.common_prefix, rank_, entered_ ? "entered" : "completed",
-                                  completed_ + (entered_ ? 1U : 0U)));
+  return Status::stop(format_text(
+      "it says that all have entered decision {}, but rank {} has {} {}", item.common_prefix, rank_,
+      entered_ ? "entered" : "completed", completed_ + (entered_ ? 1U : 0U)));
 }
 
 const Decision* Follower::next_decision() {
@@ -378,7 +381,7 @@ void Follower::begin_step() {
 }
 
 void Follower::add_to_step(InFlight::Slot slot) {
-  in_flight_[slot].taken = true;
+  in_flight_[slot].is_in_decision = true;
   std::get<Step>(decision_).call_ids.push_back(in_flight_[slot].call_id);
   record_entry(slot);
 }
@@ -406,7 +409,7 @@ std::uint64_t Follower::with_unnamed_numbers(std::uint64_t identity) const {
   return numbers.value();
 }
 
-void Follower::completed() {
+void Follower::record_completion() {
   CHECK(entered_, "only an entered decision is completed");
   if (fusion_watch_ && mode_ == Mode::kQueue) watch_for_fusion();
   entered_ = false;

@@ -45,8 +45,8 @@ class Follower {
   // Returns the next announcement to send to the coordinator; empty if there is none.
   std::optional<Announcement> next_announcement();
   const Decision* next_decision();
-  void completed();
-  void mispredicted() { raise({}); }
+  void record_completion();
+  void record_misprediction() { raise({}); }
   bool take_rollback() { return std::exchange(rolled_back_, false); }
 
  private:
@@ -78,7 +78,7 @@ class Follower {
   Status apply(const AddEdge& item) { return apply_edit(item); }
   template <class Edit>
   Status apply_edit(const Edit& edit);
-  Status problem_of_answer(const Answer& item) const;
+  Status check_answer(const Answer& item) const;
   InFlight::Slot find_announced(std::uint64_t name_digest, const std::string& name) const;
   Status check_and_count_decision(std::uint32_t generation, std::uint32_t sequence);
   void roll_back();

@@ -41,7 +41,7 @@ class TestFollower {
     follower_.submit(++call_id_last_, interned_.back(), context, now_);
   }
 
-  Status feed(const std::vector<StreamItem>& items) {
+  Status deliver(const std::vector<StreamItem>& items) {
     MessagePacker packer;
     for (const auto& item : items) packer.add(item);
     return follower_.receive(*packer.take(), now_);
@@ -55,26 +55,26 @@ class TestFollower {
 
   // Enters all decisions that can be entered, and completes each immediately.
   std::vector<Decision> run() {
-    std::vector<Decision> all;
+    std::vector<Decision> decisions;
     while (const auto* decision = follower_.next_decision()) {
-      all.push_back(*decision);
-      follower_.completed();
+      decisions.push_back(*decision);
+      follower_.record_completion();
     }
-    return all;
+    return decisions;
   }
 
   // Switches the follower to learn mode, in generation 2.
-  void learn() {
-    ASSERT_EQ(feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  void switch_to_learn_mode() {
+    ASSERT_EQ(deliver({Stop{1}, Answer{2, 0, 0}}), Status());
     ASSERT_THAT(take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
   }
 
   // Switches to learn mode and runs step 1, `a` with id 1.
   void run_one_step() {
-    learn();
+    switch_to_learn_mode();
     submit(named("a"), {1, 2, 3});
     EXPECT_THAT(take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
-    ASSERT_EQ(feed({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
+    ASSERT_EQ(deliver({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
     EXPECT_THAT(run(), ElementsAre(Decision(step_of({2, 1}, {named("a")}, {1}))));
   }
 
@@ -94,7 +94,7 @@ TEST(Follower, RunsItsOwnQueueAtFirstWithoutMessages) {
   ASSERT_NE(decision, nullptr);
   EXPECT_EQ(*decision, Decision(step_of({1, 1}, {named("b")}, {1})));
   EXPECT_EQ(member.follower().next_decision(), nullptr);
-  member.follower().completed();
+  member.follower().record_completion();
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
   EXPECT_THAT(member.take_sent(), IsEmpty());
 }
@@ -147,11 +147,11 @@ TEST(Follower, AMispredictionIsRaisedOnceAndReportedWhenAllStop) {
   TestFollower member;
   member.submit(named("a"));
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  member.follower().mispredicted();
-  member.follower().mispredicted();
+  member.follower().record_misprediction();
+  member.follower().record_misprediction();
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
-  ASSERT_EQ(member.feed({Stop{1}}), Status());
-  member.follower().mispredicted();
+  ASSERT_EQ(member.deliver({Stop{1}}), Status());
+  member.follower().record_misprediction();
   EXPECT_THAT(member.take_sent(),
               ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
   member.submit(named("b"));
@@ -165,7 +165,7 @@ TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
   member.submit(allreduce("b"), {.batch = 1});
   member.submit(allreduce("c"));
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  ASSERT_EQ(member.deliver({Stop{1}, Answer{2, 0, 0}}), Status());
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   EXPECT_TRUE(member.follower().take_rollback());
   EXPECT_FALSE(member.follower().take_rollback());
@@ -174,7 +174,7 @@ TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
   EXPECT_EQ(sent[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
   EXPECT_EQ(sent[3], Announcement(AnnounceInFull{allreduce("c"), {}}));
-  ASSERT_EQ(member.feed({Define{1, allreduce("c")}, Issue{2, 1, 1}}), Status());
+  ASSERT_EQ(member.deliver({Define{1, allreduce("c")}, Issue{2, 1, 1}}), Status());
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 1}, {allreduce("c")}, {3}))));
 }
 
@@ -183,14 +183,14 @@ TEST(Follower, AStepThatAllHaveEnteredGoesOnThroughAReplan) {
   member.submit(named("a"));
   member.submit(named("b"));
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 1, 0}}), Status());
+  ASSERT_EQ(member.deliver({Stop{1}, Answer{2, 1, 0}}), Status());
   EXPECT_FALSE(member.follower().take_rollback());
   EXPECT_EQ(member.follower().next_decision(), nullptr);
   const auto sent = member.take_sent();
   ASSERT_EQ(sent.size(), 2U);
   EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("b"), {}}));
-  member.follower().completed();
-  ASSERT_EQ(member.feed({Define{1, named("b")}, Issue{2, 2, 1}}), Status());
+  member.follower().record_completion();
+  ASSERT_EQ(member.deliver({Define{1, named("b")}, Issue{2, 2, 1}}), Status());
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 2}, {named("b")}, {2}))));
 }
 
@@ -198,22 +198,22 @@ TEST(Follower, AStepCompletedAfterTheReportCounts) {
   TestFollower member;
   member.submit(named("a"));
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  ASSERT_EQ(member.feed({Stop{1}}), Status());
-  member.follower().completed();
-  ASSERT_EQ(member.feed({Answer{2, 1, 0}}), Status());
+  ASSERT_EQ(member.deliver({Stop{1}}), Status());
+  member.follower().record_completion();
+  ASSERT_EQ(member.deliver({Answer{2, 1, 0}}), Status());
   member.submit(named("a"));
-  ASSERT_EQ(member.feed({Define{1, named("a")}, Issue{2, 2, 1}}), Status());
+  ASSERT_EQ(member.deliver({Define{1, named("a")}, Issue{2, 2, 1}}), Status());
   EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 2}, {named("a")}, {2}))));
 }
 
-TEST(Follower, IssuedCallsThatWereNotEnteredAreAnnouncedAfresh) {
+TEST(Follower, IssuedCallsThatWereNotEnteredAreAnnouncedAgain) {
   TestFollower member;
-  member.learn();
+  member.switch_to_learn_mode();
   member.submit(named("a"));
   member.submit(named("b"));
   member.take_sent();
-  ASSERT_EQ(member.feed({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"}, Stop{2},
-                         Answer{3, 0, 0}}),
+  ASSERT_EQ(member.deliver({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"},
+                            Stop{2}, Answer{3, 0, 0}}),
             Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
                                               Announcement(AnnounceInFull{named("a"), {}}),
@@ -226,7 +226,7 @@ TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
   member.submit(named("a"));
   member.submit(join("j"));
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Raise{.generation = 1})));
-  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  ASSERT_EQ(member.deliver({Stop{1}, Answer{2, 0, 0}}), Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
                                               Announcement(AnnounceInFull{named("a"), {}}),
                                               Announcement(AnnounceJoin{1})));
@@ -234,13 +234,13 @@ TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
 
 TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
   TestFollower member;
-  member.learn();
-  ASSERT_EQ(member.feed({Stop{2}}), Status());
+  member.switch_to_learn_mode();
+  ASSERT_EQ(member.deliver({Stop{2}}), Status());
   member.take_sent();
   member.submit(named("a"));
   member.submit(join("j"));
   EXPECT_THAT(member.take_sent(), IsEmpty());
-  ASSERT_EQ(member.feed({Answer{3, 0, 0}}), Status());
+  ASSERT_EQ(member.deliver({Answer{3, 0, 0}}), Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
                                               Announcement(AnnounceJoin{1})));
 }
@@ -249,20 +249,20 @@ TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
 TEST(Follower, ARolledBackReleaseDoesNotCount) {
   for (const bool entered : {false, true}) {
     TestFollower member;
-    member.learn();
+    member.switch_to_learn_mode();
     member.submit(join("j"));
-    ASSERT_EQ(member.feed({ReleaseAll{2, 1, 0}}), Status());
+    ASSERT_EQ(member.deliver({ReleaseAll{2, 1, 0}}), Status());
     if (entered) {
       ASSERT_NE(member.follower().next_decision(), nullptr);
     }
     member.take_sent();
-    ASSERT_EQ(member.feed({Stop{2}, Answer{3, 0, 0}}), Status());
+    ASSERT_EQ(member.deliver({Stop{2}, Answer{3, 0, 0}}), Status());
     EXPECT_EQ(member.follower().take_rollback(), entered);
     EXPECT_THAT(member.take_sent(),
                 ElementsAre(Announcement(
                                 Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0, 0, 0}),
                             Announcement(AnnounceJoin{})));
-    ASSERT_EQ(member.feed({ReleaseAll{3, 1, 4}}), Status());
+    ASSERT_EQ(member.deliver({ReleaseAll{3, 1, 4}}), Status());
     EXPECT_THAT(member.run(), ElementsAre(Decision(Release{{3, 1}, 1, 4})));
     member.submit(named("a"));
   }
@@ -280,7 +280,7 @@ TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
   member.run_one_step();
   member.submit(named("a"), {7, 8, 9});
   member.take_sent();
-  ASSERT_EQ(member.feed({Forget{1}}), Status());
+  ASSERT_EQ(member.deliver({Forget{1}}), Status());
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
 }
 
@@ -289,7 +289,7 @@ TEST(Follower, DoesNotAnnounceADecidedCallAgain) {
   member.run_one_step();
   member.submit(named("a"));
   member.take_sent();
-  ASSERT_EQ(member.feed({Issue{2, 2, 1}, Forget{1}}), Status());
+  ASSERT_EQ(member.deliver({Issue{2, 2, 1}, Forget{1}}), Status());
   EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
@@ -300,7 +300,7 @@ TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
   changed.dimensions = {2};
   member.submit(changed);
   member.take_sent();
-  ASSERT_EQ(member.feed({Forget{1}}), Status());
+  ASSERT_EQ(member.deliver({Forget{1}}), Status());
   EXPECT_THAT(member.take_sent(), IsEmpty());
 }
 
@@ -310,54 +310,57 @@ TEST(Follower, AContradictoryStreamIsAnError) {
     std::string problem;
   } cases[] = {
       {{Issue{2, 2, 9}}, "step 2 has the id 9, which has no signature"},
-      {{Issue{2, 3, 1}}, "it decides number 3 of generation 2, expected is 2 of 2"},
-      {{Issue{3, 2, 1}}, "it decides number 2 of generation 3, expected is 2 of 2"},
-      {{Issue{2, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
+      {{Issue{2, 3, 1}},
+       "it sends decision 3 of generation 2, but decision 2 of generation 2 is expected"},
+      {{Issue{3, 2, 1}},
+       "it sends decision 2 of generation 3, but decision 2 of generation 2 is expected"},
+      {{Issue{2, 2, 1}}, "step 2 is `a`, but rank 4 has not announced this call"},
       {{Define{2, named("b")}, Issue{2, 2, 2}},
-       "step 2 is `b`, which rank 4 has not announced like this"},
-      {{Define{1, named("b")}}, "it gives the id 1 to `b`, after id 1 was given"},
-      {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
+       "step 2 is `b`, but rank 4 has not announced this call"},
+      {{Define{1, named("b")}}, "it gives the id 1 to `b`, but the last id is 1"},
+      {{Define{2, named("a")}}, "it gives the id 2 to `a`, but this call has the id 1"},
       {{Forget{2}}, "it forgets the id 2, which has no signature"},
       {{Forget{1}, Forget{1}}, "it forgets the id 1, which has no signature"},
       {{Reject{2, 2, "a", "why"}}, "it rejects `a`, which rank 4 has not announced"},
       {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
-      {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
-      {{Stop{2}, Stop{2}}, "it stops generation 2, rank 4 has stopped in 2"},
-      {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2 at a wrong time"},
-      {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
-      {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
-      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with fragment 7, which does not exist"},
+      {{Stop{3}}, "it stops generation 3, but rank 4 is in generation 2"},
+      {{Stop{2}, Stop{2}}, "it stops generation 2, but rank 4 has stopped in generation 2"},
+      {{Stop{2}, Issue{2, 2, 1}}, "it sends decision 2, but no decision is expected"},
+      {{Answer{3, 1, 0}}, "it begins generation 3, but rank 4 is in generation 2"},
+      {{Stop{2}, Answer{4, 1, 0}},
+       "it begins generation 4, but rank 4 has stopped in generation 2"},
+      {{Stop{2}, Answer{3, 1, 7}}, "it continues with fragment 7, which does not exist"},
       {{AddBucket{1, {1}}, Forget{1}}, "it forgets the id 1, which is planned"},
       {{Follow{2, 1, 1}},
-       "it begins fragment 1 after number 1 of generation 2, rank 4 expects no plan there"},
+       "it begins fragment 1 after decision 1 of generation 2, but rank 4 expects no plan there"},
       {{AddBucket{1, {1}}, Follow{2, 0, 1}},
-       "it begins fragment 1 after number 0 of generation 2, rank 4 expects no plan there"},
+       "it begins fragment 1 after decision 0 of generation 2, but rank 4 expects no plan there"},
       {{AddBucket{1, {1}}, Follow{2, 1, 1}, DropFragment{1}},
        "it changes the plan while the members follow it"},
       {{Stop{2}, Answer{3, 2, 0}},
-       "it says that number 2 is entered by all, rank 4 has completed 1"},
+       "it says that all have entered decision 2, but rank 4 has completed 1"},
       {{Stop{2}, Answer{3, 0, 0}},
-       "it says that number 0 is entered by all, rank 4 has completed 1"},
+       "it says that all have entered decision 0, but rank 4 has completed 1"},
   };
   for (const auto& [items, problem] : cases) {
     TestFollower member;
     member.run_one_step();
-    EXPECT_EQ(member.feed(items), Status::stop(problem));
+    EXPECT_EQ(member.deliver(items), Status::stop(problem));
   }
   TestFollower member;
   member.submit(named("a"));
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  EXPECT_EQ(member.feed({Reject{1, 1, "a", "why"}}),
-            Status::stop("it decides number 1 at a wrong time"));
-  EXPECT_EQ(member.feed({Stop{1}, Answer{2, 2, 0}}),
-            Status::stop("it says that number 2 is entered by all, rank 4 has entered 1"));
+  EXPECT_EQ(member.deliver({Reject{1, 1, "a", "why"}}),
+            Status::stop("it sends decision 1, but no decision is expected"));
+  EXPECT_EQ(member.deliver({Stop{1}, Answer{2, 2, 0}}),
+            Status::stop("it says that all have entered decision 2, but rank 4 has entered 1"));
 }
 
 TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
   TestFollower member;
   member.run_one_step();
-  ASSERT_EQ(member.feed({Define{2, named("b")}, AddBucket{1, {1, 2}},
-                         AddEdge{1, 1, EdgeKind::kBoth}, Follow{2, 1, 1}}),
+  ASSERT_EQ(member.deliver({Define{2, named("b")}, AddBucket{1, {1, 2}},
+                            AddEdge{1, 1, EdgeKind::kBoth}, Follow{2, 1, 1}}),
             Status());
   member.submit(named("c"));
   member.submit(named("b"));
@@ -369,7 +372,7 @@ TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
   member.submit(join("j"));
   EXPECT_THAT(member.take_sent(),
               ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
-  ASSERT_EQ(member.feed({Stop{2}, Answer{3, 2, 1}}), Status());
+  ASSERT_EQ(member.deliver({Stop{2}, Answer{3, 2, 1}}), Status());
   // The member sends the report, the call outside the plan, and the join again.
   const auto sent = member.take_sent();
   ASSERT_EQ(sent.size(), 3U);
@@ -379,9 +382,10 @@ TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
 }
 
 TEST(Follower, RaisesWhenAPlannedCallWaitsTooLong) {
-  TestFollower member({.grace = std::chrono::milliseconds(10)});
+  TestFollower member({.grace_time = std::chrono::milliseconds(10)});
   member.run_one_step();
-  ASSERT_EQ(member.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, Follow{2, 1, 1}}), Status());
+  ASSERT_EQ(member.deliver({Define{2, named("b")}, AddBucket{1, {1, 2}}, Follow{2, 1, 1}}),
+            Status());
   EXPECT_EQ(member.follower().deadline(), std::nullopt);
   member.submit(named("b"));
   const auto deadline = member.follower().deadline();
@@ -400,7 +404,7 @@ TEST(Follower, RaisesWhenAPlannedCallWaitsTooLong) {
 }
 
 TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
-  const Status wrong = Status::stop("step 2 is `a`, which rank 4 has not announced like this");
+  const Status wrong = Status::stop("step 2 is `a`, but rank 4 has not announced this call");
   for (const bool joins : {false, true}) {
     TestFollower member;
     member.run_one_step();
@@ -410,7 +414,7 @@ TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
     if (joins) {
       member.submit(join("j"));
     }
-    EXPECT_EQ(member.feed({Issue{2, 2, 1}}), wrong);
+    EXPECT_EQ(member.deliver({Issue{2, 2, 1}}), wrong);
   }
 }
 
@@ -427,12 +431,12 @@ TEST(FollowerDeathTest, SubmissionsThatBreakTheContractAbort) {
 
 TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
   TestFollower member;
-  member.learn();
+  member.switch_to_learn_mode();
   const auto reduced = allreduce("j");  // this member's own call of this name is a join
   member.submit(join("j"));
   EXPECT_THAT(member.take_sent(), ElementsAre(Announcement(AnnounceJoin{})));
-  ASSERT_EQ(member.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
-                         Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
+  ASSERT_EQ(member.deliver({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
+                            Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
             Status());
   EXPECT_THAT(member.run(),
               ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
@@ -447,46 +451,46 @@ TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
 // of this member, because it has joined.
 TEST(Follower, AJoinedMemberEntersALaterStepOfItsOwnNameWithoutData) {
   TestFollower member;
-  member.learn();
+  member.switch_to_learn_mode();
   member.submit(allreduce("a"));
   member.submit(join("j"));
-  ASSERT_EQ(member.feed({Define{1, allreduce("a")}, Issue{2, 1, 1}}), Status());
+  ASSERT_EQ(member.deliver({Define{1, allreduce("a")}, Issue{2, 1, 1}}), Status());
   ASSERT_NE(member.follower().next_decision(), nullptr);
-  ASSERT_EQ(member.feed({Issue{2, 2, 1}}), Status());
-  member.follower().completed();
+  ASSERT_EQ(member.deliver({Issue{2, 2, 1}}), Status());
+  member.follower().record_completion();
   EXPECT_THAT(member.run(), ElementsAre(Decision(joined_step({2, 2}, allreduce("a")))));
 }
 
 TEST(Follower, AStepThatCannotRunJoinedIsAnErrorForAJoinedMember) {
   TestFollower member;
-  member.learn();
+  member.switch_to_learn_mode();
   member.submit(join("j"));
-  EXPECT_EQ(member.feed({Define{1, named("a")}, Issue{2, 1, 1}}),
-            Status::stop("step 1 is `a`, which rank 4 has not announced like this"));
+  EXPECT_EQ(member.deliver({Define{1, named("a")}, Issue{2, 1, 1}}),
+            Status::stop("step 1 is `a`, but rank 4 has not announced this call"));
 }
 
 TEST(Follower, AJoinedMemberEntersRejectionsOfOthersAsNoOps) {
   TestFollower member;
-  member.learn();
+  member.switch_to_learn_mode();
   member.submit(named("mine"));
   member.submit(join("j"));
-  ASSERT_EQ(member.feed({Reject{2, 1, "theirs", "why"}, Reject{2, 2, "mine", "why"}}), Status());
+  ASSERT_EQ(member.deliver({Reject{2, 1, "theirs", "why"}, Reject{2, 2, "mine", "why"}}), Status());
   EXPECT_THAT(member.run(),
               ElementsAre(NoOp{{2, 1}}, Rejection{{2, 2}, 1, Status::fix_call("why")}));
 }
 
 TEST(Follower, AfterTheReleaseItNoLongerCountsAsJoined) {
   const std::pair<StreamItem, std::string> cases[] = {
-      {Issue{2, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
+      {Issue{2, 2, 1}, "step 2 is `a`, but rank 4 has not announced this call"},
       {Reject{2, 2, "a", "why"}, "it rejects `a`, which rank 4 has not announced"},
       {ReleaseAll{2, 2, 4}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [item, problem] : cases) {
     TestFollower member;
-    member.learn();
+    member.switch_to_learn_mode();
     member.submit(join("j"));
-    ASSERT_EQ(member.feed({Define{1, allreduce("a")}, ReleaseAll{2, 1, 4}}), Status());
-    EXPECT_EQ(member.feed({item}), Status::stop(problem));
+    ASSERT_EQ(member.deliver({Define{1, allreduce("a")}, ReleaseAll{2, 1, 4}}), Status());
+    EXPECT_EQ(member.deliver({item}), Status::stop(problem));
   }
 }
 

@@ -13,12 +13,12 @@ class FusionPlanner {
   std::vector<std::vector<std::size_t>> run() {
     std::vector<std::vector<std::size_t>> buckets;
     for (std::size_t first = 0; first < items_.size(); ++first)
-      if (!taken_[first]) buckets.push_back(fill(first));
+      if (!taken_[first]) buckets.push_back(fill_bucket(first));
     return buckets;
   }
 
  private:
-  std::vector<std::size_t> fill(std::size_t first) {
+  std::vector<std::size_t> fill_bucket(std::size_t first) {
     std::vector<std::size_t> bucket = {first};
     taken_[first] = true;
     std::int64_t bytes = items_[first].bytes;
@@ -35,7 +35,9 @@ class FusionPlanner {
         bytes_passed += items_[next].bytes;
         ++skipped;
       }
-      if (bytes_passed > fusion_bytes_ || skipped > kListMax || bucket.size() == kListMax) break;
+      if (bytes_passed > fusion_bytes_ || skipped > kListLengthMax ||
+          bucket.size() == kListLengthMax)
+        break;
     }
     return bucket;
   }

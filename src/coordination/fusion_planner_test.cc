@@ -58,10 +58,10 @@ TEST(FusionPlanner, ABatchStaysTogetherIfItFits) {
 }
 
 TEST(FusionPlanner, ABucketFitsIntoAMessage) {
-  const std::vector<FusionItem> items(2 * kListMax + 1, item(1));
+  const std::vector<FusionItem> items(2 * kListLengthMax + 1, item(1));
   const auto buckets = plan_buckets(items, 1 << 20);
   ASSERT_EQ(buckets.size(), 3U);
-  EXPECT_EQ(buckets[0].size(), kListMax);
+  EXPECT_EQ(buckets[0].size(), kListLengthMax);
   EXPECT_EQ(buckets[2].size(), 1U);
 }
 

@@ -18,13 +18,13 @@ void FusionWatch::add(const InternedSignature& interned, const SubmissionContext
 
 bool FusionWatch::end_step() {
   ++steps_;
-  return std::exchange(wasteful_, false);
+  return std::exchange(wastes_steps_, false);
 }
 
 void FusionWatch::end_superstep() {
   if (steps_ > 1 && !is_full()) {
     if (times_seen_.size() >= kDigestsMax) times_seen_.clear();
-    wasteful_ = ++times_seen_[digest_sum_] == 2 && wastes_steps();
+    wastes_steps_ = ++times_seen_[digest_sum_] == 2 && wastes_steps();
   }
   calls_.clear();
   digest_sum_ = 0;

@@ -40,7 +40,7 @@ class FusionWatch {
   std::uint64_t digest_sum_ = 0;  // of this superstep: a sum, because the order does not matter
   std::size_t steps_ = 0;         // of this superstep
   std::uint32_t quiescent_points_ = 0;
-  bool wasteful_ = false;  // whether the last superstep repeats and takes too many steps
+  bool wastes_steps_ = false;  // whether the last superstep repeats and takes too many steps
   std::unordered_map<std::uint64_t, int> times_seen_;  // of supersteps, by digest_sum_
 };
 

@@ -28,10 +28,10 @@ class Grace {
   }
 
   // Call it when this member raises, with SubmissionContext::waits of its last submission.
-  void raised(std::uint32_t waits) { waits_at_raise_ = waits; }
+  void record_raise(std::uint32_t waits) { waits_at_raise_ = waits; }
   // Call it for every submission. If the program submits without having seen another completion
   // since the raise, it was not stuck, and the raise was needless.
-  void submitted(std::uint32_t waits) {
+  void record_submission(std::uint32_t waits) {
     if (!waits_at_raise_) return;
     grace_ = *waits_at_raise_ == waits ? std::min(2 * grace_, kFactorMax * shortest_) : shortest_;
     waits_at_raise_.reset();

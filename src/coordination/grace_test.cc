@@ -38,16 +38,16 @@ TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterANeededOne) {
   Grace grace(kShort);
   EXPECT_EQ(length_after_restart(grace), kShort);
   for (int doubled = 2; doubled <= 16; doubled *= 2) {
-    grace.raised(7);
-    grace.submitted(7);
-    grace.submitted(7);  // counts only once
+    grace.record_raise(7);
+    grace.record_submission(7);
+    grace.record_submission(7);  // counts only once
     EXPECT_EQ(length_after_restart(grace), doubled * kShort);
   }
-  grace.raised(7);
-  grace.submitted(7);
+  grace.record_raise(7);
+  grace.record_submission(7);
   EXPECT_EQ(length_after_restart(grace), 16 * kShort);
-  grace.raised(7);
-  grace.submitted(8);
+  grace.record_raise(7);
+  grace.record_submission(8);
   EXPECT_EQ(length_after_restart(grace), kShort);
 }
 

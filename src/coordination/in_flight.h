@@ -25,7 +25,7 @@ class InFlight {
     CallId call_id = 0;
     const InternedSignature* interned = nullptr;
     SubmissionContext context;
-    bool taken = false;              // a decision contains it
+    bool is_in_decision = false;     // a decision contains it
     bool announced = false;          // it was announced, and the announcement is still valid
     std::uint32_t announced_id = 0;  // the id by which it was announced; 0 if in full
     Slot earlier = kNone;            // its neighbours in the order of submission
@@ -36,7 +36,7 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // Adds a submission, whose name must not be in flight. `interned` is borrowed until remove().
+  // Adds a submission. Its name must not be in flight. `interned` is borrowed until remove().
   Slot add(CallId call_id, const InternedSignature& interned, const SubmissionContext& context);
   void remove(Slot slot);
 

@@ -20,10 +20,10 @@ InternedSignature interned_call(const std::string& name) {
 }
 
 std::vector<CallId> call_ids(const InFlight& in_flight) {
-  std::vector<CallId> all;
+  std::vector<CallId> ids;
   for (auto slot = in_flight.first(); slot != InFlight::kNone; slot = in_flight[slot].later)
-    all.push_back(in_flight[slot].call_id);
-  return all;
+    ids.push_back(in_flight[slot].call_id);
+  return ids;
 }
 
 TEST(InFlight, KeepsTheOrderOfSubmission) {

@@ -13,9 +13,9 @@ namespace {
 
 // Without a synchronization point, a sequence of steps is learned when it has occurred this many
 // times in a row.
-constexpr int kRoundsAlike = 3;
+constexpr int kRoundsToLearn = 3;
 // The learner changes the plan when members have reported the same wait in this many raises.
-constexpr int kWaitsAlike = 2;
+constexpr int kRaisesToLearn = 2;
 
 std::uint64_t digest_of_set(std::vector<std::uint32_t> ids) {
   std::ranges::sort(ids);
@@ -53,7 +53,7 @@ void Learner::forget_recent_steps() {
   began_at_sync_point_ = false;
   has_repetition_ = false;
   fragment_last_ = 0;
-  rounds_alike_ = 0;
+  equal_rounds_ = 0;
 }
 
 bool Learner::try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
@@ -108,18 +108,18 @@ void Learner::end_superstep() {
 // sequence that repeats. Returns true if the sequence has repeated often enough.
 bool Learner::end_round() {
   const auto round_digest = digest_of_recent_ids();
-  rounds_alike_ = round_digest == last_round_digest_ ? rounds_alike_ + 1 : 1;
+  equal_rounds_ = round_digest == last_round_digest_ ? equal_rounds_ + 1 : 1;
   last_round_digest_ = round_digest;
   has_repetition_ = true;
   fragment_last_ = 0;
-  const bool repeats = rounds_alike_ >= kRoundsAlike;
+  const bool repeats = equal_rounds_ >= kRoundsToLearn;
   if (repeats) {
     if (!recent_steps_consist_of(fragments_of_recent_steps())) learn_recent_steps();
     const auto fragments = fragments_of_recent_steps();
     order_and_connect(fragments);
     // The edge has both kinds, because each member's program decides for itself whether it waits
     // for all its calls before the next round.
-    insert_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
+    insert_edge(fragment_last_, choose_next(fragment_last_, fragments, EdgeKind::kSameSuperstep),
                 EdgeKind::kBoth);
   }
   recent_steps_.clear();
@@ -186,16 +186,16 @@ void Learner::learn_recent_steps() {
 // Cuts the fragment in two: the part with recent ids, and the rest. The part with recent ids comes
 // first, because another fragment may follow it instead of the rest.
 void Learner::cut_by_recent_ids(std::uint32_t fragment) {
-  Buckets inside;
-  Buckets outside;
+  Buckets recent_buckets;
+  Buckets other_buckets;
   for (const auto& bucket : plan_.find(fragment)->buckets) {
-    Ids in;
-    Ids out;
-    for (const auto id : bucket.ids) (recent_ids_.contains(id) ? in : out).push_back(id);
-    if (!in.empty()) inside.push_back(in);
-    if (!out.empty()) outside.push_back(out);
+    Ids recent;
+    Ids others;
+    for (const auto id : bucket.ids) (recent_ids_.contains(id) ? recent : others).push_back(id);
+    if (!recent.empty()) recent_buckets.push_back(recent);
+    if (!others.empty()) other_buckets.push_back(others);
   }
-  if (!outside.empty()) split(fragment, inside, outside);
+  if (!other_buckets.empty()) split(fragment, recent_buckets, other_buckets);
 }
 
 void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets& second) {
@@ -259,7 +259,7 @@ void Learner::insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
 // along it. The order in which the fragments have run does not matter.
 void Learner::order_and_connect(Ids fragments) {
   for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
-    const auto next = choose(fragment_last_, fragments, kind);
+    const auto next = choose_next(fragment_last_, fragments, kind);
     if (fragment_last_ != 0) insert_edge(fragment_last_, next, kind);
     fragment_last_ = next;
     std::erase(fragments, next);
@@ -267,8 +267,9 @@ void Learner::order_and_connect(Ids fragments) {
 }
 
 // Chooses which of the fragments comes next: a known successor of `from`. If there is none, chooses
-// the oldest fragment that follows none of the others within a superstep, to learn few edges.
-std::uint32_t Learner::choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const {
+// the oldest fragment that does not follow another of the fragments within a superstep. This keeps
+// the number of edges small.
+std::uint32_t Learner::choose_next(std::uint32_t from, const Ids& fragments, EdgeKind kind) const {
   if (from != 0)
     for (const auto& edge : plan_.find(from)->successors)
       if (edge.includes(kind) && contains(fragments, edge.to->number)) return edge.to->number;
@@ -290,15 +291,15 @@ std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
   if (fragments.front() == 0) return 0;
   for (const auto other : announced)
     if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
-  const auto next = choose(fragment_last_, fragments, EdgeKind::kNextSuperstep);
+  const auto next = choose_next(fragment_last_, fragments, EdgeKind::kNextSuperstep);
   // A fragment does not begin a superstep if it has only followed others inside a superstep. The
   // fragment that begins this superstep is not announced yet.
-  bool begins_superstep = true;
+  bool may_begin_superstep = true;
   for (const auto& [before, kind] : predecessors(next)) {
     if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;
-    begins_superstep &= before == next || kind != EdgeKind::kSameSuperstep;
+    may_begin_superstep &= before == next || kind != EdgeKind::kSameSuperstep;
   }
-  if (!begins_superstep) return 0;
+  if (!may_begin_superstep) return 0;
   if (fragment_last_ != 0) insert_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
   return next;
 }
@@ -309,7 +310,7 @@ std::uint32_t Learner::add_edge_to_one_of(std::uint32_t from, const Ids& to, Edg
     if (plan_.find(fragment) != nullptr && !contains(fragments, fragment))
       fragments.push_back(fragment);
   if (plan_.find(from) == nullptr || fragments.empty()) return 0;
-  const auto next = choose(from, fragments, kind);
+  const auto next = choose_next(from, fragments, kind);
   insert_edge(from, next, kind);
   return next;
 }
@@ -324,18 +325,19 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
   Digest wait;
   wait.add(digest_of_set(found->buckets[bucket].ids));
   wait.add(digest_of_set(missing));
-  if (++waits_seen_[wait.value()] < kWaitsAlike) return;
+  if (++waits_seen_[wait.value()] < kRaisesToLearn) return;
 
   Buckets before;
   Buckets first;
   Buckets second;
   for (std::size_t index = 0; index < found->buckets.size(); ++index) {
     const auto& ids = found->buckets[index].ids;
-    Ids in;
-    Ids out;
-    for (const auto id : ids) (index < bucket || contains(ready, id) ? in : out).push_back(id);
-    if (!in.empty()) (index < bucket ? before : first).push_back(in);
-    if (!out.empty()) second.push_back(out);
+    Ids first_ids;
+    Ids second_ids;
+    for (const auto id : ids)
+      (index < bucket || contains(ready, id) ? first_ids : second_ids).push_back(id);
+    if (!first_ids.empty()) (index < bucket ? before : first).push_back(first_ids);
+    if (!second_ids.empty()) second.push_back(second_ids);
   }
   if (first.empty()) return before.empty() ? void() : split(fragment, before, second);
   for (const auto* part : {&first, &second})
@@ -356,7 +358,7 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
   if (before.empty()) return;
   if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
   // The complement of the digest keeps this count apart from the counts of learn_wait().
-  if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
+  if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kRaisesToLearn != 0) return;
   for (const auto& [neighbour, kind] : predecessors(fragment))
     if (kind != EdgeKind::kNextSuperstep) before.emplace_back(neighbour, EdgeKind::kSameSuperstep);
   auto after = successors(fragment);

@@ -1,11 +1,11 @@
 // Learner: watches the steps that the coordinator issues, finds repetitions, and makes a plan of
 // them. A plan is only a prediction. A synchronization point is a step before which every member
-// had seen the completion of all earlier steps; a superstep consists of the steps between two
+// had seen the completion of all earlier steps. A superstep consists of the steps between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
 // disjoint. If a new fragment overlaps an old one in part, three fragments replace them: the shared
-// part, the rest of the old fragment and the rest of the new one. If a program has no
-// synchronization points, a sequence in which no id repeats becomes a fragment when it was seen
-// three times in a row.
+// part, the rest of the old fragment and the rest of the new one. In a program without
+// synchronization points, a sequence of distinct ids becomes a fragment when it was seen three
+// times in a row.
 #pragma once
 
 #include <cstddef>
@@ -51,14 +51,14 @@ class Learner {
   // 0 if there is none.
   std::uint32_t add_edge_to_one_of(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                    EdgeKind kind);
-  // Learns from a raise of a member that waited at this bucket: in the grace time, only the `ready`
-  // ids of this bucket and of later buckets became ready. The second time, the `ready` ids get
-  // their own buckets before the other ids.
+  // Learns from a raise of a member that waited at this bucket. In the grace time, only the `ready`
+  // ids of this bucket and of later buckets became ready. When this happens for the second time,
+  // the `ready` ids get their own buckets before the other ids.
   void learn_wait(std::uint32_t fragment, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
-  // Learns from a raise of a member that waited at the beginning of this fragment: in the grace
+  // Learns from a raise of a member that waited at the beginning of this fragment. In the grace
   // time, no id of this fragment became ready, but ids of the `ready` fragments did. Every second
-  // time, the fragment is put after the `ready` fragments.
+  // time that this happens, the fragment is put after the `ready` fragments.
   void learn_order(std::uint32_t fragment, const std::vector<std::uint32_t>& ready);
   // Drops the fragment of this id, because the id loses its signature.
   void forget(std::uint32_t id);
@@ -104,7 +104,7 @@ class Learner {
                const Neighbours& after);
   void insert_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
   void order_and_connect(Ids fragments);
-  std::uint32_t choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
+  std::uint32_t choose_next(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
 
   const NameTable& names_;
   std::int64_t fusion_bytes_;
@@ -122,7 +122,7 @@ class Learner {
   std::uint32_t fragment_last_ = 0;  // the fragment that ended the last superstep; 0 if unknown
   // the digest of the last sequence of steps that ended with a repetition
   std::uint64_t last_round_digest_ = 0;
-  int rounds_alike_ = 0;  // how many such sequences in a row were equal
+  int equal_rounds_ = 0;  // how many such sequences in a row were equal
 
   std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
   std::unordered_map<std::uint64_t, int> waits_seen_;  // how often each wait was raised, by digest

@@ -17,9 +17,9 @@ using testing::SizeIs;
 using Ids = std::vector<std::uint32_t>;
 
 // Two members submit the same calls. The signatures of ids 1 to 9 differ only in their names.
-class LearnerOfTwo : public testing::Test {
+class LearnerOfTwoMembers : public testing::Test {
  protected:
-  LearnerOfTwo() {
+  LearnerOfTwoMembers() {
     for (std::uint32_t id = 1; id <= 9; ++id)
       names_.define(
           id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
@@ -64,7 +64,7 @@ class LearnerOfTwo : public testing::Test {
   std::uint32_t quiescent_points_ = 0;
 };
 
-TEST_F(LearnerOfTwo, ARepeatedSuperstepBecomesAFragment) {
+TEST_F(LearnerOfTwoMembers, ARepeatedSuperstepBecomesAFragment) {
   EXPECT_FALSE(issue_superstep({9}));
   EXPECT_TRUE(issue_superstep({1, 2, 3}));
   EXPECT_TRUE(issue_superstep({3, 1, 2}));
@@ -74,7 +74,7 @@ TEST_F(LearnerOfTwo, ARepeatedSuperstepBecomesAFragment) {
 }
 
 // The program has no synchronization point, and is longer than the learner's history.
-TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
+TEST_F(LearnerOfTwoMembers, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   constexpr std::uint32_t kFirst = 100;
   constexpr std::uint32_t kIds = 65000;
   for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id)
@@ -93,7 +93,7 @@ TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
 
 // The learner forgets the beginning of a superstep that is too long, and must not learn only the
 // end.
-TEST_F(LearnerOfTwo, ATooLongSuperstepIsNotLearned) {
+TEST_F(LearnerOfTwoMembers, ATooLongSuperstepIsNotLearned) {
   constexpr std::uint32_t kFirst = 100;
   Ids all;
   for (std::uint32_t id = kFirst; id < kFirst + 20000; ++id) {
@@ -109,7 +109,7 @@ TEST_F(LearnerOfTwo, ATooLongSuperstepIsNotLearned) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{9})));
 }
 
-TEST_F(LearnerOfTwo, CallsAreNotFusedAcrossAWaitOfAnyMember) {
+TEST_F(LearnerOfTwoMembers, CallsAreNotFusedAcrossAWaitOfAnyMember) {
   for (int round = 0; round < 3; ++round) {
     ++quiescent_points_;
     for (const std::uint32_t id : {1U, 2U, 3U}) {
@@ -124,7 +124,7 @@ TEST_F(LearnerOfTwo, CallsAreNotFusedAcrossAWaitOfAnyMember) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1}, Ids{2, 3})));
 }
 
-TEST_F(LearnerOfTwo, EditsUpdateACopyOfThePlan) {
+TEST_F(LearnerOfTwoMembers, EditsUpdateACopyOfThePlan) {
   for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   Plan copy(names_);
   for (const auto& item : learner_.take_edits()) {
@@ -141,7 +141,7 @@ TEST_F(LearnerOfTwo, EditsUpdateACopyOfThePlan) {
   EXPECT_THAT(learner_.take_edits(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, AnIncompleteSuperstepIsNotLearned) {
+TEST_F(LearnerOfTwoMembers, AnIncompleteSuperstepIsNotLearned) {
   for (int round = 0; round < 3; ++round) {
     learner_.restart();
     issue_superstep({1, 2});
@@ -151,14 +151,14 @@ TEST_F(LearnerOfTwo, AnIncompleteSuperstepIsNotLearned) {
   EXPECT_THAT(fragments(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, AfterARestartTheFirstStepMayBeASynchronizationPoint) {
+TEST_F(LearnerOfTwoMembers, AfterARestartTheFirstStepMayBeASynchronizationPoint) {
   learner_.restart({0, 0});
   EXPECT_TRUE(issue_superstep({1}));
   learner_.restart({1, 5});
   EXPECT_FALSE(issue_superstep({1}));
 }
 
-TEST_F(LearnerOfTwo, SuccessiveFragmentsBecomeEdges) {
+TEST_F(LearnerOfTwoMembers, SuccessiveFragmentsBecomeEdges) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
     issue_superstep({1, 2});
@@ -173,7 +173,7 @@ TEST_F(LearnerOfTwo, SuccessiveFragmentsBecomeEdges) {
 
 // The shared part comes first, because the group cannot know before the shared part which of the
 // supersteps begins.
-TEST_F(LearnerOfTwo, OverlappingSuperstepsAreCut) {
+TEST_F(LearnerOfTwoMembers, OverlappingSuperstepsAreCut) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
     issue_superstep({1, 2, 3});
@@ -185,7 +185,7 @@ TEST_F(LearnerOfTwo, OverlappingSuperstepsAreCut) {
   EXPECT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3, 4));
 }
 
-TEST_F(LearnerOfTwo, WithoutSynchronizationPointsASequenceIsLearnedTheThirdTime) {
+TEST_F(LearnerOfTwoMembers, WithoutSynchronizationPointsASequenceIsLearnedTheThirdTime) {
   EXPECT_FALSE(issue({7, 1, 2, 3}));
   EXPECT_FALSE(issue({1, 3, 2}));
   EXPECT_FALSE(issue({3, 1, 2}));
@@ -196,7 +196,7 @@ TEST_F(LearnerOfTwo, WithoutSynchronizationPointsASequenceIsLearnedTheThirdTime)
   EXPECT_THAT(successors(1, EdgeKind::kNextSuperstep), ElementsAre(1));
 }
 
-TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
+TEST_F(LearnerOfTwoMembers, ThePlanStartsWithTheExpectedFragment) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) {
     issue_superstep({1, 2, 3});
@@ -210,7 +210,7 @@ TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
   EXPECT_EQ(learner_.choose_start(4, {}), 0U);  // no superstep begins with 4
 }
 
-TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
+TEST_F(LearnerOfTwoMembers, AWaitIsLearnedTheSecondTime) {
   issue_superstep({9});
   for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
@@ -231,7 +231,7 @@ TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
   EXPECT_THAT(successors(3, EdgeKind::kNextSuperstep), ElementsAre(2));
 }
 
-TEST_F(LearnerOfTwo, WaitsForDifferentBucketsAreCountedSeparately) {
+TEST_F(LearnerOfTwoMembers, WaitsForDifferentBucketsAreCountedSeparately) {
   issue_superstep({9});
   for (int round = 0; round < 5; ++round) issue_superstep({1, 2, 3});
   ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
@@ -242,7 +242,7 @@ TEST_F(LearnerOfTwo, WaitsForDifferentBucketsAreCountedSeparately) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}), ElementsAre(Ids{3})));
 }
 
-TEST_F(LearnerOfTwo, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
+TEST_F(LearnerOfTwoMembers, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) issue_superstep({1, 2, 3});
   for (int round = 0; round < 3; ++round) issue_superstep({2, 3});
@@ -260,7 +260,7 @@ TEST_F(LearnerOfTwo, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
   EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), ElementsAre(3));
 }
 
-TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
+TEST_F(LearnerOfTwoMembers, AnEdgeIsLearnedFromARaise) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) issue_superstep({1, 2});
   for (int round = 0; round < 3; ++round) issue_superstep({3});
@@ -271,7 +271,7 @@ TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
   EXPECT_EQ(learner_.add_edge_to_one_of(77, {1}, EdgeKind::kSameSuperstep), 0U);
 }
 
-TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
+TEST_F(LearnerOfTwoMembers, ForgettingANameDropsItsFragment) {
   issue_superstep({9});
   for (int round = 0; round < 3; ++round) issue_superstep({1, 2});
   ASSERT_THAT(fragments(), SizeIs(1));

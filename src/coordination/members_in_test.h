@@ -43,7 +43,7 @@ class Members {
   }
 
   // Moves the messages of all members into the channels; returns their number.
-  int collect() {
+  int collect_messages() {
     int count = 0;
     for (int member = 0; member < size(); ++member) {
       while (auto message = at(member).agreement.next_message()) {
@@ -63,7 +63,7 @@ class Members {
   }
 
   // Delivers at most `messages_max` messages; returns true if it delivered any.
-  bool deliver_some(int from, int to, int messages_max) {
+  bool deliver_up_to(int from, int to, int messages_max) {
     const bool delivers = messages_max > 0 && !channels_[{from, to}].empty();
     deliver(from, to, messages_max);
     return delivers;
@@ -73,7 +73,7 @@ class Members {
   int deliver_all() {
     int messages = 0;
     for (bool progress = true; progress;) {
-      messages += collect();
+      messages += collect_messages();
       progress = false;
       for (auto& [ends, channel] : channels_) {
         if (channel.empty()) continue;
@@ -121,7 +121,8 @@ class Members {
   // Returns the decisions that this member has completed since the last call, as "a", "a+b",
   // "joined a", "rejected x: why", "no-op" or "j released by 3".
   std::vector<std::string> take_log(int member) { return std::exchange(at(member).log, {}); }
-  // Whether this member's submission of this name is neither completed nor rejected.
+  // Whether this member has submitted this name, and the call has not been completed or rejected
+  // yet.
   bool is_in_flight(int member, const std::string& name) {
     for (const auto& [call_id, submitted] : at(member).submitted)
       if (submitted == name) return true;
@@ -164,20 +165,20 @@ class Members {
   static Entry entry_of(const Decision& decision) {
     const auto* step = std::get_if<Step>(&decision);
     const auto step_number =
-        std::visit([](const auto& what) { return what.step_number; }, decision);
+        std::visit([](const auto& alternative) { return alternative.step_number; }, decision);
     return {step_number, step == nullptr ? 0 : step->identity};
   }
 
   bool compare_and_complete(Member& state) {
-    bool alike = true;
+    bool all_equal = true;
     for (const auto& other : members_) {
       const auto& line = other->lines[state.entry->step_number.sequence % 2];
       if (line.step_number != state.entry->step_number) return false;
-      alike &= line.identity == state.entry->identity;
+      all_equal &= line.identity == state.entry->identity;
     }
-    if (!alike) {
+    if (!all_equal) {
       if (std::exchange(state.entry->mispredicted, true)) return false;
-      state.agreement.mispredicted();
+      state.agreement.record_misprediction();
       return true;
     }
     complete(state);
@@ -206,7 +207,7 @@ class Members {
       text = "no-op";
     }
     state.log.push_back(text);
-    state.agreement.completed();
+    state.agreement.record_completion();
   }
 
   std::vector<std::unique_ptr<Member>> members_;

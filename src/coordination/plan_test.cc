@@ -21,7 +21,7 @@ class PlanOfFour : public testing::Test {
   Plan plan_{names_};
 };
 
-TEST_F(PlanOfFour, HasFragmentsInBuckets) {
+TEST_F(PlanOfFour, FragmentsConsistOfBuckets) {
   ASSERT_EQ(plan_.apply(AddBucket{7, {2, 1}}), Status());
   ASSERT_EQ(plan_.apply(AddBucket{7, {3}}), Status());
   const auto* fragment = plan_.find(7);

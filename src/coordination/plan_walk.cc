@@ -59,21 +59,21 @@ void PlanWalk::enter() {
   bucket_checked_ = nullptr;
 }
 
-// Returns the ids of this bucket and of later buckets whose submissions are in flight. If the
+// Returns the ids in this bucket and in later buckets that have a submission in flight. If the
 // program has waited for a completion between these submissions, returns only the ids submitted
 // before that wait.
-std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment,
-                                               std::size_t bucket) const {
+std::vector<std::uint32_t> PlanWalk::queued_ids(const Plan::Fragment& fragment,
+                                                std::size_t bucket) const {
   std::vector<std::uint32_t> ids;
   std::uint32_t waits = 0;
   for (auto later = bucket; later < fragment.buckets.size(); ++later) {
     for (std::size_t index = 0; index < fragment.buckets[later].ids.size(); ++index) {
       const auto slot = slot_of(*fragment.buckets[later].signatures[index]);
-      if (slot == InFlight::kNone || ids.size() == kListMax) continue;
-      const auto its_waits = in_flight_[slot].context.waits;
-      if (ids.empty() || static_cast<std::int32_t>(its_waits - waits) < 0) ids.clear();
-      if (ids.empty()) waits = its_waits;
-      if (its_waits == waits) ids.push_back(fragment.buckets[later].ids[index]);
+      if (slot == InFlight::kNone || ids.size() == kListLengthMax) continue;
+      const auto submission_waits = in_flight_[slot].context.waits;
+      if (ids.empty() || static_cast<std::int32_t>(submission_waits - waits) < 0) ids.clear();
+      if (ids.empty()) waits = submission_waits;
+      if (submission_waits == waits) ids.push_back(fragment.buckets[later].ids[index]);
     }
   }
   return ids;
@@ -91,7 +91,7 @@ std::vector<std::uint32_t> PlanWalk::queued_fragments() const {
     const auto* fragment = plan_.fragment_of(in_flight_[slot].interned->digest);
     if (fragment != nullptr && std::ranges::find(fragments, fragment->number) == fragments.end())
       fragments.push_back(fragment->number);
-    if (fragments.size() == kListMax) break;
+    if (fragments.size() == kListLengthMax) break;
   }
   return fragments;
 }
@@ -109,7 +109,7 @@ Raise PlanWalk::raise_for_wait() const {
   for (const auto& [fragment, bucket] : expected) {
     raise.fragment = fragment->number;
     raise.bucket = static_cast<std::uint32_t>(bucket);
-    raise.ready = queued_of(*fragment, bucket);
+    raise.ready = queued_ids(*fragment, bucket);
     if (!raise.ready.empty()) return raise;
   }
   raise.cause = Raise::Cause::kMissingEdge;

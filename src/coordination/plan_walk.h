@@ -1,6 +1,6 @@
 // PlanWalk: the position of a member in the plan. It finds the bucket that comes next: the next one
-// of the current fragment or, at the end of the fragment, the first bucket of a successor. Among
-// the successors whose first bucket is ready, it takes the one that was learned first.
+// of the current fragment or, at the end of the fragment, the first bucket of a successor. If the
+// first buckets of several successors are ready, it takes the successor that was learned first.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class PlanWalk {
   EdgeKind wanted_edge_kind() const;
   bool is_ready(const Plan::Bucket& bucket);
   InFlight::Slot slot_of(const InternedSignature& interned) const;
-  std::vector<std::uint32_t> queued_of(const Plan::Fragment& fragment, std::size_t bucket) const;
+  std::vector<std::uint32_t> queued_ids(const Plan::Fragment& fragment, std::size_t bucket) const;
   std::vector<std::uint32_t> queued_fragments() const;
 
   const Plan& plan_;

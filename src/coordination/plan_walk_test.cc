@@ -119,13 +119,13 @@ TEST_F(PlanOfThreeFragments, CallsAreNotFusedAcrossAWait) {
   EXPECT_THAT(run(), ElementsAre(1, 2));
 }
 
-TEST_F(PlanOfThreeFragments, OutsideThePlanNoBucketComes) {
+TEST_F(PlanOfThreeFragments, NoBucketIsReadyOutsideThePlan) {
   walk_.go_to(nullptr);
   submit(4);
   EXPECT_THAT(run(), IsEmpty());
 }
 
-TEST_F(PlanOfThreeFragments, DescribesAWait) {
+TEST_F(PlanOfThreeFragments, ARaiseDescribesTheWait) {
   const auto bucket = [](std::uint32_t fragment, std::uint32_t index,
                          std::vector<std::uint32_t> ready) {
     Raise raise;
@@ -169,7 +169,7 @@ TEST_F(PlanOfThreeFragments, DescribesAWait) {
 // in flight except the first.
 class LongPlan : public testing::TestWithParam<bool> {
  protected:
-  static constexpr std::uint32_t kIds = kListMax + 10;
+  static constexpr std::uint32_t kIds = kListLengthMax + 10;
   explicit LongPlan(bool in_one_fragment = GetParam()) {
     for (std::uint32_t id = 1; id <= kIds; ++id) {
       Signature signature;
@@ -192,8 +192,9 @@ TEST_P(LongPlan, ARaiseListsAsManyIdsAsFitIntoAMessage) {
   ASSERT_EQ(walk_.next(), nullptr);
   const auto raise = walk_.raise_for_wait();
   EXPECT_EQ(raise.cause, GetParam() ? Raise::Cause::kBucket : Raise::Cause::kMissingEdge);
-  ASSERT_EQ(raise.ready.size(), kListMax);
-  for (std::uint32_t index = 0; index < kListMax; ++index) EXPECT_EQ(raise.ready[index], index + 2);
+  ASSERT_EQ(raise.ready.size(), kListLengthMax);
+  for (std::uint32_t index = 0; index < kListLengthMax; ++index)
+    EXPECT_EQ(raise.ready[index], index + 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fragments, LongPlan, testing::Bool(), [](const auto& instance) {

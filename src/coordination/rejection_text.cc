@@ -46,7 +46,7 @@ std::string shape_of(const Signature& signature) {
   return text + "]";
 }
 
-bool always(const OperationRow& /*row*/) { return true; }
+bool applies_always(const OperationRow& /*row*/) { return true; }
 bool has_tensor(const OperationRow& row) { return row.shape_rule != ShapeRule::kNone; }
 bool reduces(const OperationRow& row) { return row.reduces; }
 bool is_rooted(const OperationRow& row) { return row.rooted; }
@@ -54,7 +54,8 @@ bool is_rooted(const OperationRow& row) { return row.rooted; }
 // The operation comes first, because it decides which other properties have a meaning. The shape
 // comes last, because it may be long.
 constexpr std::array<Attribute, 8> kAttributes = {{
-    {"operation", [](const Signature& s) { return std::string(row_of(s.operation).name); }, always},
+    {"operation", [](const Signature& s) { return std::string(row_of(s.operation).name); },
+     applies_always},
     {"dtype", [](const Signature& s) { return std::string(row_of(s.dtype).name); }, has_tensor,
      true},
     {"device", [](const Signature& s) { return std::string(find_row(s.device)->name); },
@@ -108,15 +109,15 @@ std::string difference_text(const Attributes& differing) {
 // Lists as many ranks as fit into a line of the table. If not all fit, their total number follows.
 std::string short_rank_list(std::vector<int> ranks) {
   std::ranges::sort(ranks);
-  auto whole = name_ranks(ranks);
-  if (whole.size() <= kRanksBytesMax) return whole;
+  auto full_list = ranks_text(ranks);
+  if (full_list.size() <= kRanksBytesMax) return full_list;
   const auto count = format_text(" … ({} ranks)", ranks.size());
-  return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
+  return full_list.substr(0, full_list.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
 }
 
 // Names the ranks outside the majority; empty if there is no majority. The variant with the most
 // ranks must come first.
-std::string minority_of(const std::vector<Variant>& variants) {
+std::string minority_text(const std::vector<Variant>& variants) {
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(1))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
@@ -127,7 +128,7 @@ std::string minority_of(const std::vector<Variant>& variants) {
 
 using TableRow = std::vector<std::string>;
 
-std::string table_of(const std::vector<TableRow>& rows) {
+std::string table_text(const std::vector<TableRow>& rows) {
   std::vector<int> widths(rows.front().size());
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i)
@@ -144,7 +145,7 @@ std::string table_of(const std::vector<TableRow>& rows) {
 }
 
 // Returns a table of the calls that ranks have submitted under one name, with one row per variant.
-std::string table_of(std::span<const Variant> variants, const Attributes& columns) {
+std::string table_text(std::span<const Variant> variants, const Attributes& columns) {
   std::vector<TableRow> rows(1, TableRow{""});
   for (const auto* const column : columns) rows.front().emplace_back(column->name);
   for (const auto& [signature, ranks] : variants) {
@@ -154,10 +155,10 @@ std::string table_of(std::span<const Variant> variants, const Attributes& column
       row.push_back(applies ? shortened(column->value(signature), kValueBytesMax) : "-");
     }
   }
-  return table_of(rows);
+  return table_text(rows);
 }
 
-std::string rest_of(std::span<const Variant> variants) {
+std::string more_variants_text(std::span<const Variant> variants) {
   std::vector<int> ranks;
   for (const auto& variant : variants)
     ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
@@ -182,31 +183,31 @@ std::string mismatch_text(std::vector<Variant> variants) {
   const auto operation_prefix =
       operations_differ ? std::string() : format_text("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
-  const auto rest = std::span(variants).subspan(shown);
+  const auto hidden_variants = std::span(variants).subspan(shown);
   return format_text(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
       operation_prefix, shortened(first.name, kNameShownBytesMax), difference_text(differing),
-      minority_of(variants),
-      table_of(std::span(variants).first(shown), table_columns(variants, differing)),
-      rest.empty() ? "" : rest_of(rest));
+      minority_text(variants),
+      table_text(std::span(variants).first(shown), table_columns(variants, differing)),
+      hidden_variants.empty() ? "" : more_variants_text(hidden_variants));
 }
 
 std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_by_number) {
   CHECK(ranks_by_number.size() >= 2, "the numbers differ");
   const auto operation = row_of(signature.operation).name;
-  std::vector<std::string> places;
+  std::vector<std::string> numbers_with_ranks;
   for (const auto& [number, ranks] : ranks_by_number) {
-    if (places.size() == kNumbersShownMax) break;
-    places.push_back(format_text("number {} on {}", number, short_rank_list(ranks)));
+    if (numbers_with_ranks.size() == kNumbersShownMax) break;
+    numbers_with_ranks.push_back(format_text("number {} on {}", number, short_rank_list(ranks)));
   }
-  const auto others = ranks_by_number.size() - places.size();
+  const auto others = ranks_by_number.size() - numbers_with_ranks.size();
   return format_text(
       "{0} `{1}` is not the same call on all ranks: among the unnamed {0} calls, it is {2}{3}. The "
       "engine numbers such names from 0 again after the program has waited for the results of all "
       "of these calls, and the ranks have not done so before the same call. Give these calls "
       "names, or wait for the same number of results on every rank before each of them",
-      operation, shortened(signature.name, kNameShownBytesMax), join_text(places, "; "),
+      operation, shortened(signature.name, kNameShownBytesMax), join_text(numbers_with_ranks, "; "),
       others == 0 ? "" : format_text(" … ({} more numbers)", others));
 }
 
@@ -229,16 +230,16 @@ std::string call_error_text(std::vector<Variant> variants) {
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
   CHECK(!joined_ranks.empty(), "at least one rank has joined");
-  std::vector<std::string_view> operations_left;
+  std::vector<std::string_view> runnable_operations;
   for (const auto& row : kOperations)
-    if (row.allowed_while_joined) operations_left.push_back(row.name);
+    if (row.allowed_while_joined) runnable_operations.push_back(row.name);
   const auto& row = row_of(signature.operation);
   const bool one = joined_ranks.size() == 1;
   return format_text(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
       "can be called. Call {0} before the first rank joins, or after join has returned",
       row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
-      one ? "has" : "have", join_text(operations_left, " and "));
+      one ? "has" : "have", join_text(runnable_operations, " and "));
 }
 
 }  // namespace farandole

@@ -27,7 +27,7 @@ std::string mismatch_text(std::vector<Variant> variants);
 // The ranks that have submitted a call, by SubmissionContext::unnamed_number.
 using RanksByNumber = std::map<std::uint32_t, std::vector<int>>;
 
-// For an automatic name that stands for different calls on different ranks: says which ranks have
+// For an automatic name that stands for different calls on different ranks. Says which ranks have
 // submitted which call under the name, and what to do. At most kRejectionTextBytesMax bytes. There
 // must be at least two numbers.
 std::string unnamed_text(const Signature& signature, const RanksByNumber& ranks_by_number);

@@ -31,23 +31,23 @@ Signature allreduce_x(std::vector<std::int64_t> dimensions) {
 
 // Returns the error text of the call `call_title`, for example "allreduce `x`". The lines of
 // `table` come without their indentation.
-std::string mismatch(const std::string& call_title, const std::string& differing,
-                     const std::vector<std::string>& table) {
+std::string expected_mismatch(const std::string& call_title, const std::string& differing,
+                              const std::vector<std::string>& table) {
   return call_title + " was submitted differently on different ranks: " + differing + "\n  " +
          join_text(table, "\n  ") +
          "\nSubmit the same on every rank, or give different tensors different names";
 }
 
 std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
-  std::vector<int> all;
+  std::vector<int> ranks_left;
   for (int rank = 0; rank < ranks; ++rank)
-    if (std::ranges::find(left_out, rank) == left_out.end()) all.push_back(rank);
-  return all;
+    if (std::ranges::find(left_out, rank) == left_out.end()) ranks_left.push_back(rank);
+  return ranks_left;
 }
 
 // The next tests show whole texts for 2, 4 and 64 ranks.
 
-TEST(RejectionText, OfTwoRanks) {
+TEST(RejectionText, ShowsTheValuesOfTwoRanks) {
   EXPECT_EQ(mismatch_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
                            {allreduce_x({10, 3}), {0}}}),
             "allreduce `x` was submitted differently on different ranks: the dtype differs\n"
@@ -57,7 +57,7 @@ TEST(RejectionText, OfTwoRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RejectionText, OfFourRanks) {
+TEST(RejectionText, NamesTheRankThatDiffersFromThreeOthers) {
   auto other = tensor(Operation::kAllreduce, DType::kBFloat16, {10, 128});
   other.reduce_op = ReduceOp::kAverage;
   EXPECT_EQ(mismatch_text({{other, {1}}, {allreduce_x({10, 3}), {3, 2, 0}}}),
@@ -69,7 +69,7 @@ TEST(RejectionText, OfFourRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RejectionText, OfSixtyFourRanks) {
+TEST(RejectionText, ShowsRangesOfRanks) {
   auto halved = allreduce_x({4096, 1024});
   halved.prescale = 0.5;
   auto on_device = allreduce_x({4096, 1024});
@@ -86,52 +86,52 @@ TEST(RejectionText, OfSixtyFourRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RejectionText, OfSixtyFourRanksThatAllDiffer) {
+TEST(RejectionText, ShowsOnlySomeOfSixtyFourVariants) {
   std::vector<Variant> variants;
   for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce_x({rank + 5}), {rank}});
-  EXPECT_EQ(
-      mismatch_text(variants),
-      mismatch("allreduce `x`", "the shape differs",
-               {"         dtype     shape", "rank 0   float32   [5]", "rank 1   float32   [6]",
-                "rank 2   float32   [7]", "rank 3   float32   [8]", "rank 4   float32   [9]",
-                "rank 5   float32   [10]", "rank 6   float32   [11]", "rank 7   float32   [12]",
-                "and 56 more variants: ranks 8-63"}));
+  EXPECT_EQ(mismatch_text(variants),
+            expected_mismatch(
+                "allreduce `x`", "the shape differs",
+                {"         dtype     shape", "rank 0   float32   [5]", "rank 1   float32   [6]",
+                 "rank 2   float32   [7]", "rank 3   float32   [8]", "rank 4   float32   [9]",
+                 "rank 5   float32   [10]", "rank 6   float32   [11]", "rank 7   float32   [12]",
+                 "and 56 more variants: ranks 8-63"}));
   variants.resize(9);
   EXPECT_THAT(mismatch_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
 }
 
-TEST(RejectionText, OfEverySecondRank) {
-  std::vector<int> even;
-  std::vector<int> odd;
-  for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
-  EXPECT_EQ(
-      mismatch_text({{allreduce_x({1}), odd}, {allreduce_x({2}), even}}),
-      mismatch("allreduce `x`", "the shape differs",
-               {std::string(60, ' ') + "dtype     shape",
-                "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
-                "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, … (32 ranks)   float32   [1]"}));
+TEST(RejectionText, ShortensTheListOfEverySecondRank) {
+  std::vector<int> even_ranks;
+  std::vector<int> odd_ranks;
+  for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even_ranks : odd_ranks).push_back(rank);
+  EXPECT_EQ(mismatch_text({{allreduce_x({1}), odd_ranks}, {allreduce_x({2}), even_ranks}}),
+            expected_mismatch(
+                "allreduce `x`", "the shape differs",
+                {std::string(60, ' ') + "dtype     shape",
+                 "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
+                 "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, … (32 ranks)   float32   [1]"}));
 }
 
 // Each of the next tests varies one property.
 
-TEST(RejectionText, Scales) {
+TEST(RejectionText, ShowsScales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     const auto one = tensor(operation, DType::kFloat32, {8});
     const auto call_title = std::string(row_of(operation).name) + " `x`";
     auto two = one;
     two.prescale = 1.0 / 3;
     EXPECT_EQ(mismatch_text({{one, {0, 2}}, {two, {1}}}),
-              mismatch(call_title, "the prescale differs; rank 1 differs from the others",
-                       {"             dtype     prescale             shape",
-                        "ranks 0, 2   float32   1                    [8]",
-                        "rank 1       float32   0.3333333333333333   [8]"}));
+              expected_mismatch(call_title, "the prescale differs; rank 1 differs from the others",
+                                {"             dtype     prescale             shape",
+                                 "ranks 0, 2   float32   1                    [8]",
+                                 "rank 1       float32   0.3333333333333333   [8]"}));
     two = one;
     two.postscale = 0.125;
     EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
-              mismatch(call_title, "the postscale differs",
-                       {"         dtype     postscale   shape",  //
-                        "rank 0   float32   1           [8]",    //
-                        "rank 1   float32   0.125       [8]"}));
+              expected_mismatch(call_title, "the postscale differs",
+                                {"         dtype     postscale   shape",  //
+                                 "rank 0   float32   1           [8]",    //
+                                 "rank 1   float32   0.125       [8]"}));
   }
 }
 
@@ -154,7 +154,7 @@ TEST(CallErrorText, NamesTheRanksOfEachError) {
 }
 
 // Any difference in bits must be visible.
-TEST(RejectionText, ScalesThatAreAlmostAlike) {
+TEST(RejectionText, ShowsDifferencesInTheLastBitOfScales) {
   auto one = allreduce_x({8});
   one.prescale = 0;
   one.postscale = 0.1;
@@ -162,31 +162,32 @@ TEST(RejectionText, ScalesThatAreAlmostAlike) {
   two.prescale = -0.0;
   two.postscale = std::nextafter(0.1, 1);
   EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
-            mismatch("allreduce `x`", "prescale and postscale differ",
-                     {"         dtype     prescale   postscale             shape",
-                      "rank 0   float32   0          0.1                   [8]",
-                      "rank 1   float32   -0         0.10000000000000002   [8]"}));
+            expected_mismatch("allreduce `x`", "prescale and postscale differ",
+                              {"         dtype     prescale   postscale             shape",
+                               "rank 0   float32   0          0.1                   [8]",
+                               "rank 1   float32   -0         0.10000000000000002   [8]"}));
 }
 
-TEST(RejectionText, Roots) {
+TEST(RejectionText, ShowsRootRanks) {
   const auto one = tensor(Operation::kBroadcast, DType::kBool, {1});
   auto two = one;
   two.root_rank = 5;
-  EXPECT_EQ(mismatch_text({{one, {0, 1}}, {two, {2}}}),
-            mismatch("broadcast `x`", "the root rank differs; rank 2 differs from the others",
-                     {"             dtype   root rank   shape",  //
-                      "ranks 0, 1   bool    0           [1]",    //
-                      "rank 2       bool    5           [1]"}));
+  EXPECT_EQ(
+      mismatch_text({{one, {0, 1}}, {two, {2}}}),
+      expected_mismatch("broadcast `x`", "the root rank differs; rank 2 differs from the others",
+                        {"             dtype   root rank   shape",  //
+                         "ranks 0, 1   bool    0           [1]",    //
+                         "rank 2       bool    5           [1]"}));
 }
 
-TEST(RejectionText, Devices) {
+TEST(RejectionText, ShowsDevices) {
   auto other = allreduce_x({8});
   other.device = DeviceType::kCuda;
   EXPECT_EQ(mismatch_text({{allreduce_x({8}), {0, 2}}, {other, {1}}}),
-            mismatch("allreduce `x`", "the device differs; rank 1 differs from the others",
-                     {"             dtype     device   shape",  //
-                      "ranks 0, 2   float32   cpu      [8]",    //
-                      "rank 1       float32   cuda     [8]"}));
+            expected_mismatch("allreduce `x`", "the device differs; rank 1 differs from the others",
+                              {"             dtype     device   shape",  //
+                               "ranks 0, 2   float32   cpu      [8]",    //
+                               "rank 1       float32   cuda     [8]"}));
 }
 
 TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
@@ -194,10 +195,10 @@ TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
     const auto one = tensor(operation, DType::kInt64, {7});
     const auto two = tensor(operation, DType::kInt64, {});
     EXPECT_EQ(mismatch_text({{one, {0}}, {two, {1}}}),
-              mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
-                       {"         dtype   shape",   //
-                        "rank 0   int64   [*, 7]",  //
-                        "rank 1   int64   [*]"}));
+              expected_mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
+                                {"         dtype   shape",   //
+                                 "rank 0   int64   [*, 7]",  //
+                                 "rank 1   int64   [*]"}));
   }
 }
 
@@ -208,18 +209,19 @@ TEST(RejectionText, IfOperationsDifferNothingElseIsNamed) {
   averaged.prescale = 2;
   auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
   broadcast.root_rank = 1;
-  EXPECT_EQ(mismatch_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
-            mismatch("`x`", "the operation differs",
-                     {"         operation   dtype     reduce op   root rank   prescale   shape",
-                      "rank 0   barrier     -         -           -           -          -",
-                      "rank 1   allreduce   float32   average     -           2          [2]",
-                      "rank 2   broadcast   int8      -           1           -          [2]"}));
+  EXPECT_EQ(
+      mismatch_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
+      expected_mismatch("`x`", "the operation differs",
+                        {"         operation   dtype     reduce op   root rank   prescale   shape",
+                         "rank 0   barrier     -         -           -           -          -",
+                         "rank 1   allreduce   float32   average     -           2          [2]",
+                         "rank 2   broadcast   int8      -           1           -          [2]"}));
   EXPECT_EQ(mismatch_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
                            {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
-            mismatch("`x`", "the operation differs",
-                     {"         operation       dtype   shape",   //
-                      "rank 0   alltoall        bool    [*, 3]",  //
-                      "rank 1   reducescatter   bool    [3]"}));
+            expected_mismatch("`x`", "the operation differs",
+                              {"         operation       dtype   shape",   //
+                               "rank 0   alltoall        bool    [*, 3]",  //
+                               "rank 1   reducescatter   bool    [3]"}));
 }
 
 TEST(RejectionText, StaysWithinItsBounds) {

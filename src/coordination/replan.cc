@@ -11,25 +11,26 @@ namespace farandole {
 Replan::Replan(std::vector<int> ranks, Raise raise)
     : ranks_(std::move(ranks)), raise_(std::move(raise)) {}
 
-// A step completes only after all members have entered it. So a member can be ahead of another by
-// one completed step at most. The other member has then entered that step.
+// A step completes only after all members have entered it. So a member can be at most one completed
+// step ahead of another. The other member has then entered that step.
 Status Replan::add(const MemberSet& from, const Report& report) {
   constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
   for (const auto& [members, other] : reports_) {
     const auto ahead = report.completed - other.completed;
-    const bool possible = ahead == 0 || (ahead == 1 && other.entered == 1) ||
-                          (ahead == kOneBehind && report.entered == 1);
-    if (possible) continue;
+    const bool is_possible = ahead == 0 || (ahead == 1 && other.entered == 1) ||
+                             (ahead == kOneBehind && report.entered == 1);
+    if (is_possible) continue;
     return Status::stop(format_text(
-        "it reports {} completed and {} entered, rank {} reported {} and {}", report.completed,
-        report.entered, ranks_[static_cast<std::size_t>(members.first())], other.completed,
-        other.entered));
+        "it reports {} completed and {} entered decisions, but rank {} reported {} and {}",
+        report.completed, report.entered, ranks_[static_cast<std::size_t>(members.first())],
+        other.completed, other.entered));
   }
-  const auto same = std::ranges::find(reports_, report, &std::pair<MemberSet, Report>::second);
-  if (same == reports_.end())
+  const auto equal_report =
+      std::ranges::find(reports_, report, &std::pair<MemberSet, Report>::second);
+  if (equal_report == reports_.end())
     reports_.emplace_back(from, report);
   else
-    same->first.insert(from);
+    equal_report->first.insert(from);
   reporters_.insert(from);
   return {};
 }
@@ -42,22 +43,22 @@ bool Replan::is_complete() const {
 // prefix even if other members only report that they have entered it.
 std::uint32_t Replan::common_prefix() const {
   const auto& first = reports_.front().second;
-  bool alike = true;
+  bool all_equal = true;
   std::uint32_t completed = first.completed;
   for (const auto& [members, report] : reports_) {
-    alike &= report.completed == first.completed && report.entered == 1 &&
-             report.identity == first.identity;
+    all_equal &= report.completed == first.completed && report.entered == 1 &&
+                 report.identity == first.identity;
     if (report.completed == completed + 1) ++completed;
   }
-  return alike ? completed + 1 : completed;
+  return all_equal ? completed + 1 : completed;
 }
 
 std::vector<std::uint32_t> Replan::quiescent_points() const {
-  std::vector<std::uint32_t> all(ranks_.size());
+  std::vector<std::uint32_t> counts(ranks_.size());
   for (const auto& [members, report] : reports_)
     members.for_each(
-        [&](int member) { all[static_cast<std::size_t>(member)] = report.quiescent_points; });
-  return all;
+        [&](int member) { counts[static_cast<std::size_t>(member)] = report.quiescent_points; });
+  return counts;
 }
 
 bool Replan::rolls_back() const {

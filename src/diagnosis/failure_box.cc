@@ -26,7 +26,7 @@ bool has_raised(const Failure& failure) { return failure.end.record.cause != Lea
 // The kernel does not say which process it has killed. It only says that it has just killed a
 // process in this cgroup.
 bool probably_killed_for_memory(const WorkerEnd& end) {
-  return end.how.signal == SIGKILL && end.memory_kills.in_cgroup > 0;
+  return end.process_end.signal == SIGKILL && end.memory_kills.in_cgroup > 0;
 }
 
 // The number of calls shows, for example, that a rank had fewer training batches than the others.
@@ -37,7 +37,7 @@ std::string after_calls(const FlightReport& record) {
 }
 
 std::string how_it_ended(const Failure& failure) {
-  const ProcessEnd& how = failure.end.how;
+  const ProcessEnd& how = failure.end.process_end;
   if (failure.ended_by_launcher)
     return "was ended with " + signal_name(how.signal) + " by the launcher";
   if (probably_killed_for_memory(failure.end))
@@ -51,13 +51,14 @@ std::string how_it_ended(const Failure& failure) {
 }
 
 std::string headline(const Failure& failure) {
-  const std::string place = failure.host.empty() ? "" : escape_controls(failure.host) + ", ";
-  const std::string who = format_text("rank {} ({}pid {}) ", failure.rank, place, failure.pid);
-  if (has_raised(failure)) return who + escape_controls(failure.end.record.reason);
+  const std::string host_text = failure.host.empty() ? "" : escape_controls(failure.host) + ", ";
+  const std::string worker_text =
+      format_text("rank {} ({}pid {}) ", failure.rank, host_text, failure.pid);
+  if (has_raised(failure)) return worker_text + escape_controls(failure.end.record.reason);
   if (failure.ended_by_launcher)
-    return who + "has left the job while others still needed it: " +
+    return worker_text + "has left the job while others still needed it: " +
            escape_controls(failure.end.record.reason);
-  return who + how_it_ended(failure);
+  return worker_text + how_it_ended(failure);
 }
 
 std::string count_of_processes(std::int64_t count) {
@@ -70,7 +71,7 @@ std::string memory_note(const WorkerEnd& end) {
       "the kernel has just killed " + count_of_processes(kills.in_cgroup) + " of its memory cgroup";
   if (probably_killed_for_memory(end)) return killed + ": raise the limit, or use less";
   if (kills.in_cgroup > 0) return killed + "; perhaps a child of this worker";
-  if (end.how.signal == SIGKILL && kills.on_machine > 0)
+  if (end.process_end.signal == SIGKILL && kills.on_machine > 0)
     return "the kernel has just killed " + count_of_processes(kills.on_machine) +
            " of this machine for memory; perhaps this one";
   return {};
@@ -120,13 +121,13 @@ class Box {
     lines_.push_back(colored(kFrameColor, line + std::string(right)));
   }
   void add(std::string_view text, bool is_headline = false) {
-    for (const auto& line : wrap(text, inside(), 2)) put(line, is_headline);
+    for (const auto& line : wrap(text, inner_columns(), 2)) put(line, is_headline);
   }
-  void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
+  void add_cut(std::string_view text) { put(cut_to(text, inner_columns()), false); }
   // Adds a label with a text beside it. The text may use several lines.
   void add_row(std::string_view label, std::string_view text) {
     std::string begin = format_text("{:<12}", label);
-    for (const auto& line : wrap(text, inside() - static_cast<int>(begin.size()))) {
+    for (const auto& line : wrap(text, inner_columns() - static_cast<int>(begin.size()))) {
       put(begin + line, false);
       begin.assign(begin.size(), ' ');
     }
@@ -134,13 +135,13 @@ class Box {
   std::vector<std::string> take() { return std::move(lines_); }
 
  private:
-  int inside() const { return columns_ - 4; }
+  int inner_columns() const { return columns_ - 4; }
   std::string colored(std::string_view color, const std::string& text) const {
     return colors_ ? std::string(color) + text + std::string(kResetColor) : text;
   }
   void put(const std::string& text, bool is_headline) {
-    const std::string padding(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))),
-                              ' ');
+    const std::string padding(
+        static_cast<std::size_t>(std::max(0, inner_columns() - columns_of(text))), ' ');
     lines_.push_back(colored(kFrameColor, "│") + " " +
                      (is_headline ? colored(kTitleColor, text) : text) + padding + " " +
                      colored(kFrameColor, "│"));
@@ -170,9 +171,9 @@ std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& sty
   if (const auto call = last_call_text(failure.end); !call.empty()) box.add_row("last call", call);
   if (const auto note = memory_note(failure.end); !note.empty()) box.add_row("memory", note);
   add_traceback(box, failure.end.record.traceback);
-  if (!failure.others.empty()) {
+  if (!failure.other_ends.empty()) {
     box.add("");
-    box.add_cut("the others: " + failure.others);
+    box.add_cut("the others: " + failure.other_ends);
   }
   box.add_border("╰", format_text("exit code {}", failure.exit_code), "╯");
   return box.take();

@@ -22,7 +22,7 @@ struct MemoryKills {
 
 // What the launcher knows about a worker that has ended.
 struct WorkerEnd {
-  ProcessEnd how;
+  ProcessEnd process_end;
   FlightReport record;
   MemoryKills memory_kills;  // counted shortly before the worker ended
   TimePoint at{};
@@ -35,8 +35,8 @@ struct Failure {
   std::string host{};  // empty if the job is on one host only
   // The worker had left the job but did not exit, so the launcher killed it.
   bool ended_by_launcher = false;
-  int exit_code = 1;   // the exit code of the job
-  std::string others;  // how the other workers ended, in one line; empty if there were none
+  int exit_code = 1;       // the exit code of the job
+  std::string other_ends;  // how the other workers ended, in one line; empty if there were none
 };
 
 struct BoxStyle {

@@ -30,8 +30,8 @@ std::string box_text(const Failure& failure, const BoxStyle& style = {}) {
 }
 
 Failure failure(ProcessEnd how) {
-  Failure made{.rank = 1, .pid = 711, .end = {}, .exit_code = how.exit_code(), .others = ""};
-  made.end.how = how;
+  Failure made{.rank = 1, .pid = 711, .end = {}, .exit_code = how.exit_code(), .other_ends = ""};
+  made.end.process_end = how;
   made.end.at = kEnd;
   return made;
 }
@@ -61,9 +61,9 @@ TEST(FailureBox, NamesTheHostIfThereAreSeveral) {
   EXPECT_THAT(failure_box(made, {}).at(1), HasSubstr("rank 1 (hen, pid 711) exited with code 7"));
 }
 
-TEST(FailureBox, KilledBySignal) {
+TEST(FailureBox, NamesTheSignalThatKilledAWorker) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
-  made.others = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
+  made.other_ends = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
@@ -75,7 +75,7 @@ TEST(FailureBox, KilledBySignal) {
 )");
 }
 
-TEST(FailureBox, RaisedAnException) {
+TEST(FailureBox, ShowsTheExceptionAndItsTraceback) {
   Failure made = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
   made.end.record.member_state = MemberState::kLeft;
   made.end.record.cause = LeaveCause::kException;
@@ -83,7 +83,7 @@ TEST(FailureBox, RaisedAnException) {
   made.end.record.traceback =
       "Traceback (most recent call last):\n  File \"train.py\", line 8, in <module>\n"
       "    label = labels[name]\nValueError: no label for image 4711\n";
-  made.others = "rank 0: exited with code 1";
+  made.other_ends = "rank 0: exited with code 1";
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised ValueError: no label for image 4711                  │
@@ -101,7 +101,7 @@ TEST(FailureBox, RaisedAnException) {
 )");
 }
 
-TEST(FailureBox, ProbablyKilledForMemory) {
+TEST(FailureBox, ASigkillAfterAKillInTheCgroupIsProbablyForMemory) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
   made.end.memory_kills = {.in_cgroup = 1, .on_machine = 1};
   EXPECT_EQ(box_text(made), R"(
@@ -115,7 +115,7 @@ TEST(FailureBox, ProbablyKilledForMemory) {
 )");
 }
 
-TEST(FailureBox, PerhapsKilledForMemory) {
+TEST(FailureBox, ASigkillAfterAKillOnTheMachineIsPerhapsForMemory) {
   Failure made = failure({.signal = SIGKILL});
   made.end.memory_kills = {.in_cgroup = 0, .on_machine = 2};
   EXPECT_EQ(box_text(made), R"(
@@ -140,7 +140,7 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
 }
 
 // The cause in the record, not the text, decides whether an exception ended the program.
-TEST(FailureBox, RaisedWithoutATraceback) {
+TEST(FailureBox, ShowsAnExceptionWithoutATraceback) {
   Failure made = failure({.code = 1});
   made.end.record.cause = LeaveCause::kGroupLost;
   made.end.record.reason = "raised GroupLostError: rank 0 died";
@@ -149,13 +149,13 @@ TEST(FailureBox, RaisedWithoutATraceback) {
   EXPECT_THAT(box_text(made), Not(HasSubstr("raised")));
 }
 
-TEST(FailureBox, ExitedWithCode0) {
+TEST(FailureBox, ExplainsAnExitWithCode0) {
   Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
   made.end.record.member_state = MemberState::kLeft;
   made.end.record.reason = "its program ended";
   made.end.record.counts.calls = 1204;
   made.exit_code = 1;
-  made.others = "rank 0: exited with code 1";
+  made.other_ends = "rank 0: exited with code 1";
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) ended with exit code 0 while others still needed it, after  │
@@ -168,7 +168,7 @@ TEST(FailureBox, ExitedWithCode0) {
 )");
 }
 
-TEST(FailureBox, ExitedWithCode0WithoutInit) {
+TEST(FailureBox, ExplainsAnExitWithCode0WithoutInit) {
   Failure made = failure({.code = 0});
   made.exit_code = 1;
   EXPECT_EQ(box_text(made, {.columns = 100}), R"(
@@ -178,7 +178,7 @@ TEST(FailureBox, ExitedWithCode0WithoutInit) {
 )");
 }
 
-TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
+TEST(FailureBox, ExplainsThatTheLauncherEndedAWorkerThatHadLeft) {
   Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
   made.end.record.member_state = MemberState::kLeft;
   made.end.record.reason = "it called shutdown()";
@@ -195,7 +195,7 @@ TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
 )");
 }
 
-TEST(FailureBox, ExitedInInit) {
+TEST(FailureBox, ExplainsAnExitInInit) {
   Failure made = failure({.code = 2});
   made.end.record.member_state = MemberState::kForming;
   made.end.record.since = kEnd - seconds(4);
@@ -208,7 +208,7 @@ TEST(FailureBox, ExitedInInit) {
 )");
 }
 
-TEST(FailureBox, LongAndHostileTexts) {
+TEST(FailureBox, CutsLongTextsAndEscapesControlCharacters) {
   Failure made = failure({.code = 1});
   made.end.record.member_state = MemberState::kLeft;
   made.end.record.cause = LeaveCause::kException;
@@ -216,7 +216,7 @@ TEST(FailureBox, LongAndHostileTexts) {
   for (int line = 1; line <= 40; ++line)
     made.end.record.traceback += "line " + std::to_string(line) + "\n";
   made.end.record.traceback += "    " + std::string(90, 'y') + " z\n\tRuntimeError: \r\x07\n";
-  made.others = std::string(200, 'o');
+  made.other_ends = std::string(200, 'o');
   EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised RuntimeError: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx │
@@ -267,7 +267,7 @@ TEST(FailureBox, EveryLineHasTheSameWidth) {
   made.end.record.cause = LeaveCause::kException;
   made.end.record.reason = "raised E: e\xCC\x81 数据";
   made.end.record.traceback = std::string(300, 'x') + "\n数据 数据\n\xE2\x82";
-  made.others = std::string(200, 'o');
+  made.other_ends = std::string(200, 'o');
   for (const int columns : {20, 40, 80, 99, 100, 300}) {
     const int used = std::clamp(columns, 40, 100);
     for (const auto& line : failure_box(made, {.columns = columns}))

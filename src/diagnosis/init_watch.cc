@@ -32,7 +32,7 @@ std::optional<std::string> InitWatch::check(const std::vector<WatchedWorker>& wo
   return format_text(
       "{} {} been running for a minute without calling farandole's init(); unless the program "
       "communicates through another library, {} independently of the others",
-      name_ranks(outside), one ? "has" : "have", one ? "it runs" : "each runs");
+      ranks_text(outside), one ? "has" : "have", one ? "it runs" : "each runs");
 }
 
 std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& workers,
@@ -51,7 +51,7 @@ std::optional<std::string> never_initialized(const std::vector<WatchedWorker>& w
   return format_text(
       "{} ended without calling farandole's init() and ran independently of the others; every rank "
       "of the job must call hvd.init()",
-      name_ranks(outside));
+      ranks_text(outside));
 }
 
 }  // namespace farandole

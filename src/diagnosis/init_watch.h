@@ -17,12 +17,12 @@ class InitWatch {
  public:
   // How long a worker may run before it calls init(). It may need this time to load data, for
   // example.
-  static constexpr auto kTimeToInit = std::chrono::minutes(1);
+  static constexpr auto kTimeUntilInitMax = std::chrono::minutes(1);
 
   // A single worker needs no init(), so it never causes a warning.
   // `first_rank` is the rank of the first worker of this host.
   InitWatch(int size, TimePoint started, int first_rank = 0) : first_rank_(first_rank) {
-    if (size > 1) deadline_ = started + kTimeToInit;
+    if (size > 1) deadline_ = started + kTimeUntilInitMax;
   }
 
   // When to call check(); empty if no further call is needed.

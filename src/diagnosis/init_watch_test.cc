@@ -32,7 +32,7 @@ std::vector<WatchedWorker> workers(std::initializer_list<MemberState> member_sta
 // Returns the warning that the watch gives at the deadline.
 std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>& job_workers) {
   InitWatch watch(static_cast<int>(job_workers.size()), kStart);
-  return watch.check(job_workers, kStart + InitWatch::kTimeToInit);
+  return watch.check(job_workers, kStart + InitWatch::kTimeUntilInitMax);
 }
 
 std::optional<std::string> line_at_end(const std::vector<WatchedWorker>& job_workers) {
@@ -94,7 +94,7 @@ TEST(InitWatch, NamesRanksThatNeverCalledInit) {
 TEST(InitWatch, NamesRanksOfTheSecondNode) {
   const auto node = workers({kOutside, kMember});
   InitWatch watch(4, kStart, 2);
-  EXPECT_THAT(watch.check(node, kStart + InitWatch::kTimeToInit),
+  EXPECT_THAT(watch.check(node, kStart + InitWatch::kTimeUntilInitMax),
               Optional(StartsWith("rank 2 has been running")));
   EXPECT_THAT(never_initialized(node, 2, 4), Optional(StartsWith("rank 2 ended without")));
   EXPECT_THAT(never_initialized(workers({kOutside}), 3, 4),

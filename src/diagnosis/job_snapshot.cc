@@ -54,9 +54,9 @@ const RecordedCall* JobSnapshot::same_call(int rank, const RecordedCall& call) c
   if (found == calls(rank).by_key.end()) return nullptr;
   const RecordedCall* const own = found->second;
   // Two sends of the same name, or two receives, are different messages.
-  const bool other_message =
+  const bool is_other_message =
       row_of(call.operation).is_message && own != &call && own->operation == call.operation;
-  return other_message ? nullptr : own;
+  return is_other_message ? nullptr : own;
 }
 
 bool JobSnapshot::is_missing(int rank, const RecordedCall& call) const {

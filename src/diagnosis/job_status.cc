@@ -61,8 +61,8 @@ std::string size_of(std::uint64_t bytes) {
   auto size = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; size >= 1023.5 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
-  const bool whole = unit == 0 || size >= 99.95;
-  return format_text("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
+  const bool shows_whole_number = unit == 0 || size >= 99.95;
+  return format_text("{:.{}f} {}", size, shows_whole_number ? 0 : 1, kUnits.at(unit));
 }
 
 // Returns "12.3 s", "83 min" or "2.0 h": shorter than describe(), which writes minutes and seconds.
@@ -91,25 +91,26 @@ void add_waits(const JobStatus& job, TableLines& lines) {
   }
   for (const auto& [key, ranks] : waiting) {
     const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front() - job.first_rank)];
-    lines.add(format_text("{} {} for {} in {}", name_ranks(ranks),
-                          ranks.size() == 1 ? "waits" : "wait", name_ranks(first.waits_for),
+    lines.add(format_text("{} {} for {} in {}", ranks_text(ranks),
+                          ranks.size() == 1 ? "waits" : "wait", ranks_text(first.waits_for),
                           describe(*first.call)));
   }
 }
 
 // Returns "4 ranks", or "ranks 2-3 of 8" if the others are unknown, or "4 ranks on other hosts" if
 // all are.
-std::string ranks_text(const JobStatus& job) {
+std::string shown_ranks_text(const JobStatus& job) {
   const auto shown = static_cast<int>(job.ranks.size());
   if (shown == job.size) return format_text("{} {}", shown, shown == 1 ? "rank" : "ranks");
   if (shown == 0)
     return format_text("{} {} on other hosts", job.size, job.size == 1 ? "rank" : "ranks");
   std::vector<int> ranks;
   for (int i = 0; i < shown; ++i) ranks.push_back(job.first_rank + i);
-  return format_text("{} of {}", name_ranks(ranks), job.size);
+  return format_text("{} of {}", ranks_text(ranks), job.size);
 }
 
-// Returns a column of equal width, with a space behind it: the title, and a text for each rank.
+// Returns the cells of a column: the title, and a text for each rank. All cells have the same
+// width, with a space at the end.
 std::vector<std::string> column_of(const JobStatus& job, const std::string& title,
                                    std::string RankStatus::* text) {
   constexpr int kWidthMax = 16;
@@ -142,9 +143,10 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
   TableLines lines(style);
   const std::vector<std::string> hosts = host_column(job);
   const std::vector<std::string> cores = cores_column(job);
-  lines.add(format_text("job {} on {}: {}, for {}", job.pid, escape_controls(job.host),
-                        ranks_text(job), describe(std::max(job.read_at - job.started, Duration()))),
-            kBold);
+  lines.add(
+      format_text("job {} on {}: {}, for {}", job.pid, escape_controls(job.host),
+                  shown_ranks_text(job), describe(std::max(job.read_at - job.started, Duration()))),
+      kBold);
   lines.add("  " + escape_controls(job.command));
   lines.add(format_text("rank {}{}    pid      calls    bytes   waited share  now", hosts.front(),
                         cores.front()));

@@ -19,8 +19,9 @@ struct JobStatus {
   TimePoint read_at{};  // when the status was read
   int size = 0;         // the number of ranks on all hosts
   int local_size = 0;   // the number of ranks on this host
-  int first_rank = 0;   // of this host; not 0 on the second host of a job
-  // The ranks from first_rank on: those of this host and, on node 0, those of the other hosts, too.
+  int first_rank = 0;   // the rank of this host's first worker
+  // The ranks of this host, beginning with first_rank. On node 0, the ranks of the other hosts
+  // follow.
   std::vector<RankStatus> ranks;
 };
 

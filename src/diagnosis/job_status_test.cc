@@ -46,7 +46,7 @@ RankStatus status_of_waiting_rank(int rank, const std::string& name) {
   return status;
 }
 
-TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
+TEST(JobStatus, ShowsTheRanksAndTheCallsThatWait) {
   RankStatus late;
   late.pid = 4722;
   late.state = RankState::kComputes;
@@ -71,7 +71,7 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
                   "ranks 0, 1 wait for rank 2 in allreduce `grad` (float32, 1,234 elements)"));
 }
 
-TEST(JobStatus, CoresAreAColumnIfARankIsBound) {
+TEST(JobStatus, HasAColumnOfCoresIfARankIsBound) {
   auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "grad")});
   job.ranks[0].cores = "0-3,8-11";
   const auto lines = job_table(job, {});
@@ -82,7 +82,7 @@ TEST(JobStatus, CoresAreAColumnIfARankIsBound) {
             "   1             4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 0");
 }
 
-TEST(JobStatus, SeveralHostsAreAColumn) {
+TEST(JobStatus, HasAColumnOfHostsIfThereAreSeveral) {
   auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "loss")});
   job.local_size = 1;
   job.ranks[0].host = "a";
@@ -96,7 +96,7 @@ TEST(JobStatus, SeveralHostsAreAColumn) {
                   ::testing::_));
 }
 
-TEST(JobStatus, ThePartOfAJobSaysOfHowMany) {
+TEST(JobStatus, ANodeShowsItsRanksAndTheSizeOfTheJob) {
   auto job = job_with({status_of_waiting_rank(1, "grad"), status_of_waiting_rank(0, "loss")});
   job.size = 8;
   job.first_rank = 2;
@@ -120,7 +120,7 @@ TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {
             "   0    4720  9,999,999  1.0 EiB   83 min 100 %  waits 3.2 s for ranks 1, 3, 5,…");
 }
 
-TEST(JobStatus, ColorsForWaitingAndStoppedRanks) {
+TEST(JobStatus, WaitingAndStoppedRanksAreColored) {
   auto job = job_with({status_of_waiting_rank(1, "x")});
   job.ranks[0].counts = {};
   job.ranks[0].time_in_job = Duration();

@@ -25,7 +25,7 @@ bool has_word(const std::string& list, const std::string& wanted) {
 // The path of the process's memory cgroup. cgroup version 1 has a separate tree for memory; version
 // 2 has one tree for all resources.
 struct CgroupPath {
-  bool version_1 = false;
+  bool is_version_1 = false;
   std::string path;
 };
 
@@ -52,10 +52,10 @@ std::optional<std::string> folder_of(const CgroupPath& group, std::istream& moun
     std::size_t dash = 6;
     while (dash < words.size() && words[dash] != "-") ++dash;
     if (dash + 3 >= words.size()) continue;
-    const bool fits = group.version_1
-                          ? words[dash + 1] == "cgroup" && has_word(words[dash + 3], "memory")
-                          : words[dash + 1] == "cgroup2";
-    if (!fits) continue;
+    const bool is_memory_tree =
+        group.is_version_1 ? words[dash + 1] == "cgroup" && has_word(words[dash + 3], "memory")
+                           : words[dash + 1] == "cgroup2";
+    if (!is_memory_tree) continue;
     const std::string root = words[3] == "/" ? "" : words[3];
     if (!group.path.starts_with(root)) continue;
     return words[4] + group.path.substr(root.size());
@@ -79,7 +79,7 @@ std::optional<std::string> memory_counter_file(std::istream& groups, std::istrea
   if (!group) return std::nullopt;
   const auto folder = folder_of(*group, mounts);
   if (!folder) return std::nullopt;
-  return *folder + (group->version_1 ? "/memory.oom_control" : "/memory.events");
+  return *folder + (group->is_version_1 ? "/memory.oom_control" : "/memory.events");
 }
 
 std::optional<std::string> own_memory_counter_file() {

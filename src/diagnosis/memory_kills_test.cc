@@ -30,7 +30,7 @@ TEST(MemoryKills, FindsTheCounterOfCgroupV2) {
             "/sys/fs/cgroup/user.slice/job/memory.events");
 }
 
-TEST(MemoryKills, AContainerMountsASubtree) {
+TEST(MemoryKills, FindsTheCounterIfAContainerMountsASubtree) {
   EXPECT_EQ(file_for("4:memory:/docker/77/inner\n",
                      "30 25 0:26 /docker/77 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
             "/sys/fs/cgroup/memory/inner/memory.oom_control");

@@ -82,7 +82,7 @@ std::string describe(const RankStatus& status, TimePoint now) {
     case RankState::kComputes:
       return "computes for " + time;
     case RankState::kWaits:
-      return "waits " + time + " for " + name_ranks(status.waits_for);
+      return "waits " + time + " for " + ranks_text(status.waits_for);
     case RankState::kRuns:
       return format_text("in {} for {}", row_of(status.call->operation).name, time);
     case RankState::kJoined:

@@ -93,7 +93,7 @@ TEST_F(RankStatusTest, TheCurrentWaitIsCounted) {
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(4)));
 }
 
-TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
+TEST_F(RankStatusTest, JoinedAndStoppedRanksHaveTheirOwnStates) {
   add_call(0, 4, seconds(2)).operation = Operation::kJoin;
   set_wait(0, 4, seconds(2));
   EXPECT_EQ(text(0), "has joined 2.0 s ago");

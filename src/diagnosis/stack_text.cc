@@ -12,8 +12,8 @@ constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kInnermostShown = 5;
 constexpr std::size_t kOutermostShown = kLinesMax - kInnermostShown - 1;
 
-std::string omission(std::size_t count, const char* noun, const char* rest = "") {
-  return format_text("    … {} {}{}{}", count, noun, count == 1 ? "" : "s", rest);
+std::string omission(std::size_t count, const char* noun, const char* end_of_line = "") {
+  return format_text("    … {} {}{}{}", count, noun, count == 1 ? "" : "s", end_of_line);
 }
 
 // py-spy writes a frame as "    function (farandole/torch/calls.py:12)".
@@ -48,7 +48,7 @@ std::vector<std::string> without_middle_lines(std::vector<std::string> lines) {
 
 std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
   const std::string wanted = "Thread " + std::to_string(pid) + " ";
-  std::vector<std::string> all;
+  std::vector<std::string> other_lines;
   std::vector<std::string> frames;
   bool in_main_thread = false;
   bool has_threads = false;
@@ -57,7 +57,7 @@ std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
     const std::string_view line = dump.substr(0, end);
     dump.remove_prefix(std::min(end + 1, dump.size()));
     if (line.empty()) continue;
-    if (all.size() < kLinesMax) all.push_back(escape_controls(line));
+    if (other_lines.size() < kLinesMax) other_lines.push_back(escape_controls(line));
     const bool begins_thread = line.starts_with("Thread ");
     has_threads = has_threads || begins_thread;
     if (begins_thread)
@@ -66,7 +66,7 @@ std::vector<std::string> main_thread_frames(std::string_view dump, pid_t pid) {
       frames.push_back(escape_controls(line));
   }
   if (!has_threads) return {};
-  return frames.empty() ? all : without_middle_lines(without_own_frames(frames));
+  return frames.empty() ? other_lines : without_middle_lines(without_own_frames(frames));
 }
 
 std::string last_line_of(std::string_view text) {

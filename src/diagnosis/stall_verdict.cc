@@ -48,7 +48,7 @@ std::string cause_of(std::span<const std::string_view> calls) {
 }
 
 // A call in flight, and the rank that made it.
-struct Waiting {
+struct LongWait {
   int rank = 0;
   const RecordedCall* call = nullptr;
 };
@@ -71,7 +71,7 @@ class Reporter {
   }
 
   std::vector<int> stopped_ranks_of(const std::vector<int>& ranks) const;
-  std::vector<Waiting> long_waits() const;
+  std::vector<LongWait> long_waits() const;
   bool is_a_stall(const RecordedCall& call) const;
 
   std::string waiting_times_text(const std::vector<std::pair<int, TimePoint>>& waits) const;
@@ -96,8 +96,8 @@ std::vector<int> Reporter::stopped_ranks_of(const std::vector<int>& ranks) const
 
 // Returns the calls that have waited longer than the limit, the longest wait first. Joins come
 // last, because a join normally waits until all calls of the other ranks are done.
-std::vector<Waiting> Reporter::long_waits() const {
-  std::vector<Waiting> waits;
+std::vector<LongWait> Reporter::long_waits() const {
+  std::vector<LongWait> waits;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
     if (!snapshot_.is_alive(rank) ||
         snapshot_.worker(rank).report.member_state != MemberState::kMember)
@@ -105,7 +105,7 @@ std::vector<Waiting> Reporter::long_waits() const {
     for (const RecordedCall& call : snapshot_.worker(rank).report.calls)
       if (call.in_flight() && exceeds_limit(call.submitted)) waits.push_back({rank, &call});
   }
-  std::ranges::sort(waits, {}, [](const Waiting& wait) {
+  std::ranges::sort(waits, {}, [](const LongWait& wait) {
     return std::tuple(wait.call->operation == Operation::kJoin, wait.call->submitted, wait.rank,
                       wait.call->handle);
   });
@@ -132,18 +132,19 @@ bool Reporter::is_a_stall(const RecordedCall& call) const {
 std::string Reporter::waiting_times_text(
     const std::vector<std::pair<int, TimePoint>>& waits) const {
   std::vector<int> ranks;
-  Duration least = Duration::max();
-  Duration most{};
+  Duration shortest_wait = Duration::max();
+  Duration longest_wait{};
   for (const auto& [rank, began] : waits) {
     if (snapshot_.worker(rank).stopped_by != 0) continue;
     ranks.push_back(rank);
-    least = std::min(least, waited(began));
-    most = std::max(most, waited(began));
+    shortest_wait = std::min(shortest_wait, waited(began));
+    longest_wait = std::max(longest_wait, waited(began));
   }
   if (ranks.empty()) return "  no other rank is in it";
-  std::string time = describe(least);
-  if (const std::string longest = describe(most); longest != time) time += " to " + longest;
-  return format_text("  {} {} been waiting in it for {}", name_ranks(ranks),
+  std::string time = describe(shortest_wait);
+  if (const std::string longest_text = describe(longest_wait); longest_text != time)
+    time += " to " + longest_text;
+  return format_text("  {} {} been waiting in it for {}", ranks_text(ranks),
                      ranks.size() == 1 ? "has" : "have", time);
 }
 
@@ -165,7 +166,7 @@ std::string Reporter::after_calls(int rank) const {
 }
 
 // Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
-// for init(). Empty if the rank is still running and only has not reached the call yet. Sets
+// for init(). Empty if the rank is running and simply has not reached the call yet. Sets
 // `unexplained` if the rank's stack could tell more.
 std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
@@ -182,7 +183,7 @@ std::string Reporter::activity_of(int rank, const RecordedCall* call, bool& unex
   const RecordedCall* const own = snapshot_.blocking_call(rank);
   const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
   if (!awaited.empty())
-    return format_text("waits in {} for {}", describe(*own), name_ranks(awaited));
+    return format_text("waits in {} for {}", describe(*own), ranks_text(awaited));
   unexplained = true;
   return member_state == MemberState::kOutside ? "has not called init()" : "";
 }
@@ -208,7 +209,7 @@ void Reporter::add_call(const RecordedCall& call, StallVerdict& verdict) const {
   std::vector<int> others = snapshot_.missing(call);
   for (const int rank : stopped_ranks_of(calling)) others.push_back(rank);
   std::ranges::sort(others);
-  verdict.lines.push_back("stalled: " + describe(call) + " waits for " + name_ranks(others));
+  verdict.lines.push_back("stalled: " + describe(call) + " waits for " + ranks_text(others));
   std::vector<std::pair<int, TimePoint>> waits;
   for (const int rank : calling)
     waits.emplace_back(rank, snapshot_.same_call(rank, call)->submitted);
@@ -221,12 +222,12 @@ void Reporter::add_call(const RecordedCall& call, StallVerdict& verdict) const {
 void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
   std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
-  verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
+  verdict.lines.push_back("stalled: " + ranks_text(sorted) + " wait for each other:");
   for (std::size_t i = 0; i < cycle.size() && i < kRanksShownMax; ++i) {
     const RecordedCall& call = *snapshot_.blocking_call(cycle[i]);
     verdict.lines.push_back(format_text("  {} has been waiting for {} in {} for {}", name(cycle[i]),
                                         describe(waited(call.submitted)), describe(call),
-                                        name_ranks(snapshot_.missing(call))));
+                                        ranks_text(snapshot_.missing(call))));
     verdict.unexplained_ranks.push_back(cycle[i]);
   }
   if (cycle.size() > kRanksShownMax)
@@ -254,7 +255,7 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
                        .since = since(first->second),
                        .lines = {},
                        .unexplained_ranks = {}};
-  verdict.lines.push_back("stalled: init() waits for " + name_ranks(others));
+  verdict.lines.push_back("stalled: init() waits for " + ranks_text(others));
   verdict.lines.push_back(waiting_times_text(waits));
   add_ranks(others, nullptr, "is in the job and has not called init() again; ", verdict);
   return verdict;
@@ -264,7 +265,7 @@ std::optional<StallVerdict> Reporter::call_verdict() const {
   // All ranks that have a call in the same state give the same verdict. So each call is examined
   // once per state.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> examined;
-  for (const Waiting& wait : long_waits()) {
+  for (const LongWait& wait : long_waits()) {
     const RecordedCall& call = *wait.call;
     if (!examined.emplace(call.group, call.name_hash, call.state).second || !is_a_stall(call))
       continue;

@@ -26,7 +26,8 @@ struct StallVerdict {
   std::string title;  // "allreduce `grad/fc2`"
   TimePoint since{};
   std::vector<std::string> lines;
-  // Running ranks whose flight records do not say what they do; their Python stacks may tell it.
+  // Running ranks for which the flight record does not explain the wait. Their Python stacks may
+  // explain it.
   std::vector<int> unexplained_ranks;
 };
 

@@ -98,13 +98,13 @@ TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
   EXPECT_EQ(verdict->since, ago(11.2));
 }
 
-TEST_F(StallVerdictTest, AnEarlierCallOfTheSameNameDoesNotCount) {
+TEST_F(StallVerdictTest, AFinishedCallOfTheSameNameDoesNotCount) {
   for (const int rank : {0, 1, 2}) add_done_call(rank, "loop", 20);
   for (const int rank : {0, 2}) add_wait(rank, "loop", 15);
   EXPECT_THAT(lines()[0], HasSubstr("`loop` (float32, 10 elements) waits for rank 1"));
 }
 
-TEST_F(StallVerdictTest, ARankThatNeverMadeACall) {
+TEST_F(StallVerdictTest, NamesARankThatNeverMadeACall) {
   add_wait(0, "x", 11);
   add_wait(1, "x", 11);
   EXPECT_THAT(
@@ -243,7 +243,7 @@ TEST_F(StallVerdictTest, AChainOfWaitsIsNotACycle) {
   EXPECT_THAT(unexplained_ranks(), IsEmpty());
 }
 
-TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
+TEST_F(StallVerdictTest, ACycleMaySpanThreeGroups) {
   const std::vector<std::pair<int, int>> members{{0, 1}, {1, 2}, {0, 2}};
   for (GroupId group = 1; group <= 3; ++group)
     for (const int rank : {members[group - 1].first, members[group - 1].second})
@@ -316,7 +316,7 @@ TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
 }
 
 // The oldest call is reported, whichever rank made it and whichever handle it has.
-TEST_F(StallVerdictTest, TheOldestLateCallIsReported) {
+TEST_F(StallVerdictTest, TheCallThatHasWaitedLongestIsReported) {
   add_call(0, CallState::kWaiting, "young", 11, 11);
   add_call(0, CallState::kWaiting, "old", 15, 15);
   EXPECT_THAT(lines()[0], HasSubstr("`old`"));
@@ -402,14 +402,14 @@ TEST_F(StallVerdictTest, AMessageWaitsForTheOtherRankOnly) {
 }
 
 TEST_F(StallVerdictTest, AReceiveFromAnyRankIsInNoCycle) {
-  RecordedCall& any = add_wait(0, "anyto0", 12);
-  any.operation = Operation::kReceive;
-  any.peer = kAnyRank;
+  RecordedCall& receive_from_any = add_wait(0, "anyto0", 12);
+  receive_from_any.operation = Operation::kReceive;
+  receive_from_any.peer = kAnyRank;
   RecordedCall& other = add_wait(1, "0to1", 12);
   other.operation = Operation::kReceive;
   other.peer = 0;
   EXPECT_THAT(lines(), Not(Contains(HasSubstr("wait for each other"))));
-  any.peer = 1;
+  receive_from_any.peer = 1;
   EXPECT_THAT(lines(), Contains(HasSubstr("wait for each other")));
 }
 

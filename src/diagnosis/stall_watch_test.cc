@@ -54,7 +54,7 @@ TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
 
 // Two ranks wait for rank 2. Their times come from different hosts, so it varies which of them
 // seems to have waited for longer.
-TEST_F(StallWatchTest, AStallIsKnownAlsoIfAnotherRankSeemsToHaveWaitedForLonger) {
+TEST_F(StallWatchTest, AStallIsRecognizedIfAnotherRankSeemsToHaveWaitedLonger) {
   workers_.push_back(workers_[1]);
   workers_[1] = workers_[0];
   int warnings = 0;
@@ -75,14 +75,14 @@ TEST_F(StallWatchTest, ALimitOfZeroMeansNoWarnings) {
   EXPECT_EQ(watch_.interval(), seconds(1));
 }
 
-TEST_F(StallWatchTest, AnotherLimitReportsTheStallAgain) {
+TEST_F(StallWatchTest, AStallIsReportedAgainIfTheLimitChanges) {
   EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
   watch_.warn_after(10);  // no change
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
   watch_.warn_after(2);
   EXPECT_THAT(tick_after(1).lines, Not(IsEmpty()));
-  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // cut to the maximum of the knob
+  watch_.warn_after(std::numeric_limits<std::int64_t>::max());  // limited to the knob's maximum
   EXPECT_EQ(watch_.interval(), std::chrono::hours(42));
 }
 
@@ -113,7 +113,7 @@ TEST_F(StallWatchTest, ACallOfAnEndedWorkerIsNotReported) {
   EXPECT_THAT(tick_after(2).lines, IsEmpty());
 }
 
-TEST_F(StallWatchTest, ARankThatAnElasticJobHasNoMoreIsNotReported) {
+TEST_F(StallWatchTest, ARankThatHasLeftAnElasticJobIsNotReported) {
   std::swap(workers_[0], workers_[1]);
   EXPECT_THAT(tick_after(10).lines, Not(IsEmpty()));
   workers_.pop_back();
@@ -122,7 +122,7 @@ TEST_F(StallWatchTest, ARankThatAnElasticJobHasNoMoreIsNotReported) {
   EXPECT_THAT(tick_after(1).lines, IsEmpty());
 }
 
-TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
+TEST_F(StallWatchTest, AStallInAnotherCallIsReportedAsANewStall) {
   ASSERT_FALSE(tick_after(10).lines.empty());
   call().state = CallState::kDone;
   workers_[0].report.calls.push_back(call());

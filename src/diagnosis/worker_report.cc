@@ -40,12 +40,12 @@ void visit_fields(auto& visit, auto& worker)
   visit.text(worker.cores, kTextBytesMax);
   visit.choice(report.member_state, static_cast<std::size_t>(MemberState::kLeft) + 1);
   visit.choice(report.cause, static_cast<std::size_t>(LeaveCause::kGroupLost) + 1);
-  visit.time(report.since), visit.maybe_number(report.blamed_rank);
+  visit.time(report.since), visit.optional_number(report.blamed_rank);
   visit.text(report.reason, kTextBytesMax), visit.list(report.groups, kGroupsMax);
   visit.list(report.calls, kFlightCalls);
   visit.number(report.counts.calls), visit.number(report.counts.bytes);
   visit.duration(report.counts.blocked), visit.number(report.wait.handle);
-  visit.time(report.wait.since), visit.maybe_time(report.wait.until);
+  visit.time(report.wait.since), visit.optional_time(report.wait.until);
 }
 
 void visit_fields(auto& visit, auto& group)
@@ -70,11 +70,11 @@ class FieldWriter {
                       : kNever);
   }
   void duration(Duration time) { writer_.put(static_cast<std::int64_t>(time.count())); }
-  void maybe_number(const std::optional<int>& value) {
+  void optional_number(const std::optional<int>& value) {
     writer_.put(static_cast<std::uint8_t>(value ? 1 : 0));
     writer_.put(value.value_or(0));
   }
-  void maybe_time(const std::optional<TimePoint>& value) { time(value.value_or(TimePoint())); }
+  void optional_time(const std::optional<TimePoint>& value) { time(value.value_or(TimePoint())); }
   template <class Item>
   void list(const std::vector<Item>& items, std::size_t items_max) {
     const std::size_t count = std::min(items.size(), items_max);
@@ -99,11 +99,11 @@ class FieldReader {
   template <class Choice>
   void choice(Choice& value, std::size_t count) {
     value = reader_.get<Choice>();
-    is_possible_ = is_possible_ && static_cast<std::size_t>(value) < count;
+    is_valid_ = is_valid_ && static_cast<std::size_t>(value) < count;
   }
   void text(std::string& text, std::size_t bytes_max) {
     text = reader_.get_text();
-    is_possible_ = is_possible_ && text.size() <= bytes_max;
+    is_valid_ = is_valid_ && text.size() <= bytes_max;
   }
   void time(TimePoint& time) {
     const auto age = reader_.get<std::uint32_t>();
@@ -111,16 +111,15 @@ class FieldReader {
   }
   void duration(Duration& time) {
     const auto count = reader_.get<std::int64_t>();
-    is_possible_ =
-        is_possible_ && count >= 0 && count < std::numeric_limits<std::int64_t>::max() / 4;
+    is_valid_ = is_valid_ && count >= 0 && count < std::numeric_limits<std::int64_t>::max() / 4;
     time = Duration(count);
   }
-  void maybe_number(std::optional<int>& value) {
+  void optional_number(std::optional<int>& value) {
     const bool known = reader_.get<std::uint8_t>() != 0;
     const int number = reader_.get<int>();
     value = known ? std::optional(number) : std::nullopt;
   }
-  void maybe_time(std::optional<TimePoint>& value) {
+  void optional_time(std::optional<TimePoint>& value) {
     TimePoint read;
     time(read);
     value = read != TimePoint() ? std::optional(read) : std::nullopt;
@@ -128,19 +127,19 @@ class FieldReader {
   template <class Item>
   void list(std::vector<Item>& items, std::size_t items_max) {
     const auto count = reader_.get<std::uint32_t>();
-    is_possible_ = is_possible_ && count <= items_max;
+    is_valid_ = is_valid_ && count <= items_max;
     for (std::uint32_t i = 0; i < count && ok(); ++i) visit_fields(*this, items.emplace_back());
   }
-  bool ok() const { return reader_.ok() && is_possible_; }
+  bool ok() const { return reader_.ok() && is_valid_; }
   bool at_end() const { return reader_.at_end(); }
 
  private:
   ByteReader reader_;
   TimePoint now_;
-  bool is_possible_ = true;
+  bool is_valid_ = true;
 };
 
-// Keeps the calls in flight, and those that have finished last.
+// Keeps all calls in flight, and the last finished calls.
 std::vector<RecordedCall> important_calls(const std::vector<RecordedCall>& calls) {
   std::vector<const RecordedCall*> finished;
   for (const RecordedCall& call : calls)

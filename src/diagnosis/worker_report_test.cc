@@ -32,7 +32,7 @@ RecordedCall call_of(Handle handle, CallState state) {
   return call;
 }
 
-WatchedWorker some_worker() {
+WatchedWorker sample_worker() {
   WatchedWorker worker{.host = "hen", .pid = 4711, .report = {}, .end = "exited with code 3"};
   worker.stopped_by = SIGSTOP;
   worker.cores = "0-3,8";
@@ -55,8 +55,8 @@ WatchedWorker round_trip(const WatchedWorker& worker) {
   return decoded.value_or(WatchedWorker());
 }
 
-TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
-  const WatchedWorker worker = round_trip(some_worker());
+TEST(WorkerReport, TimesAreConvertedToTheClockOfTheReader) {
+  const WatchedWorker worker = round_trip(sample_worker());
   EXPECT_EQ(worker.host, "hen");
   EXPECT_EQ(worker.pid, 4711);
   EXPECT_EQ(worker.end, "exited with code 3");
@@ -90,7 +90,7 @@ TEST(WorkerReport, TimesMoveToTheClockOfTheReader) {
   EXPECT_EQ(call.changed, kTimeHere - seconds(20) + milliseconds(2));
 }
 
-TEST(WorkerReport, WhatIsUnknownStaysUnknown) {
+TEST(WorkerReport, UnknownValuesStayUnknown) {
   const WatchedWorker worker = round_trip(WatchedWorker());
   EXPECT_EQ(worker.report.since, TimePoint());
   EXPECT_EQ(worker.report.blamed_rank, std::nullopt);
@@ -98,7 +98,7 @@ TEST(WorkerReport, WhatIsUnknownStaysUnknown) {
 }
 
 TEST(WorkerReport, HasAllCallsInFlightAndTheLastFinishedOnes) {
-  WatchedWorker worker = some_worker();
+  WatchedWorker worker = sample_worker();
   worker.report.calls.clear();
   for (Handle handle = 1; handle <= 100; ++handle)
     worker.report.calls.push_back(
@@ -115,8 +115,8 @@ TEST(WorkerReport, HasAllCallsInFlightAndTheLastFinishedOnes) {
   EXPECT_THAT(finished, ::testing::ElementsAre(86, 88, 90, 92, 94, 96, 98, 100));
 }
 
-TEST(WorkerReport, TheLongestIsWithinTheLimit) {
-  WatchedWorker worker = some_worker();
+TEST(WorkerReport, TheLongestReportIsWithinTheLimit) {
+  WatchedWorker worker = sample_worker();
   worker.host.assign(10'000, 'h');
   worker.end.assign(10'000, 'e');
   worker.report.reason.assign(10'000, 'r');
@@ -133,8 +133,8 @@ TEST(WorkerReport, TheLongestIsWithinTheLimit) {
   EXPECT_EQ(decoded->report.traceback, "");
 }
 
-TEST(WorkerReport, CutExtendedOrChangedBytesDoNoHarm) {
-  const Bytes bytes = encode_worker(some_worker(), kTimeThere);
+TEST(WorkerReport, InvalidBytesAreDecodedSafely) {
+  const Bytes bytes = encode_worker(sample_worker(), kTimeThere);
   for (std::size_t count = 0; count < bytes.size(); ++count)
     EXPECT_FALSE(decode_worker(std::span(bytes).first(count), kTimeHere).has_value());
   Bytes longer = bytes;

@@ -27,7 +27,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kTimeLimit = std::chrono::seconds(5);
-constexpr int kKillMs = 1000;
+constexpr int kKillTimeMaxMs = 1000;
 
 // A finding is encoded as a digit and three texts, each with a zero byte at its end.
 std::string encode(const std::vector<Finding>& findings) {
@@ -94,21 +94,21 @@ std::optional<std::string> read_all(const Descriptor& source) {
     pollfd entry{source.get(), POLLIN, 0};
     if (left.count() <= 0) return std::nullopt;
     if (::poll(&entry, 1, static_cast<int>(left.count())) <= 0) continue;
-    std::array<char, 4096> part{};
-    const ssize_t count = ::read(source.get(), part.data(), part.size());
+    std::array<char, 4096> buffer{};
+    const ssize_t count = ::read(source.get(), buffer.data(), buffer.size());
     if (count <= 0) return bytes;
-    bytes.append(part.data(), static_cast<std::size_t>(count));
+    bytes.append(buffer.data(), static_cast<std::size_t>(count));
   }
 }
 
-// Kills the check's process group. Waits at most kKillMs for its end, because a process that hangs
-// in the kernel may end much later.
-void end_group(pid_t leader) {
+// Kills the check's process group. Waits at most kKillTimeMaxMs for its end, because a process that
+// hangs in the kernel may end much later.
+void kill_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
   ::kill(leader, SIGKILL);  // in case it has not created its group yet
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
   pollfd entry{process.get(), POLLIN, 0};
-  if (process.valid()) ::poll(&entry, 1, kKillMs);
+  if (process.valid()) ::poll(&entry, 1, kKillTimeMaxMs);
   ::waitpid(leader, nullptr, WNOHANG);
 }
 
@@ -140,7 +140,7 @@ std::vector<Finding> findings_of(const Check& check) {
   theirs.reset();
   const auto bytes = read_all(ours);
   if (!bytes) {
-    end_group(child);
+    kill_group(child);
     return same_finding_for_all(check, format_text("no answer within {} s", kTimeLimit.count()),
                                 "");
   }

@@ -14,11 +14,11 @@ struct Finding {
   Health health = Health::kWorks;
   std::string found;
   std::string advice;     // what the user can do; may be empty
-  std::string version{};  // of what was found; empty if it has none
+  std::string version{};  // the version of what was found; empty if it has none
 };
 
 struct Check {
-  std::vector<std::string> names;  // one for each finding
+  std::vector<std::string> names;  // one name for each finding
   bool essential = false;          // if this check fails, no job can run
   std::function<std::vector<Finding>()> run;
 };

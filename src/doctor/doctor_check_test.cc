@@ -31,7 +31,7 @@ void expect_same_for_all(const std::vector<Finding>& findings, const std::string
   }
 }
 
-TEST(DoctorCheck, FindingsArriveAsTheyWereMade) {
+TEST(DoctorCheck, FindingsArriveUnchanged) {
   const std::string long_text(100'000, 'x');  // longer than what a pipe holds
   const auto findings = findings_of(check_of([&] {
     return std::vector<Finding>{{Health::kLimited, "two\nlines", "raise it", "1.2"},
@@ -55,7 +55,7 @@ TEST(DoctorCheck, ASingleCheckHasOneFinding) {
   EXPECT_EQ(findings_of(check).at(0).found, "4 of 4 usable");
 }
 
-TEST(DoctorCheck, ACheckThatCrashesSaysSo) {
+TEST(DoctorCheck, ACheckThatCrashesIsReported) {
   expect_same_for_all(findings_of(check_of([]() -> std::vector<Finding> {
                         ::raise(SIGKILL);
                         return {};
@@ -64,7 +64,7 @@ TEST(DoctorCheck, ACheckThatCrashesSaysSo) {
 }
 
 // As in a job, whose launcher blocks SIGXFSZ.
-TEST(DoctorCheck, ALimitOfFileSizeIsAnErrorOfTheCall) {
+TEST(DoctorCheck, AFileSizeLimitIsReportedAsAFailedCall) {
   const auto findings = findings_of(single_check("small", false, [] {
     const rlimit limit{0, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -75,7 +75,7 @@ TEST(DoctorCheck, ALimitOfFileSizeIsAnErrorOfTheCall) {
   EXPECT_EQ(findings.at(0).found, "too large");
 }
 
-TEST(DoctorCheck, ACheckThatEndsWithoutAllFindingsSaysSo) {
+TEST(DoctorCheck, ACheckThatEndsWithoutAllFindingsIsReported) {
   expect_same_for_all(findings_of(check_of([]() -> std::vector<Finding> { ::_exit(0); })),
                       "the check ended without an answer");
   expect_same_for_all(
@@ -102,7 +102,7 @@ TEST(DoctorCheck, ACheckDoesNotDisturbOurOutput) {
   EXPECT_EQ(findings.at(0).found, "no input");
 }
 
-TEST(DoctorCheck, WithoutDescriptorsNoCheckCanBeTried) {
+TEST(DoctorCheck, WithoutFreeDescriptorsNoCheckRuns) {
   const Check check = check_of([] { return std::vector<Finding>(2); });
   const NoFreeDescriptors no_free_descriptors;
   expect_same_for_all(findings_of(check), "cannot be tried: pipe2: Too many open files",

@@ -24,34 +24,34 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kPathOfGpuTensors = "tensors on GPUs go through host memory";
+constexpr const char* kGpuTensorNote = "tensors on GPUs go through host memory";
 
 using VersionCall = int (*)(int*);
 
 // Asks a library for its version through a function `int call(int*)`, which returns 0 on success.
-Finding version_in(const char* library, const char* call, std::string (*text)(int)) {
+Finding finding_on_library(const char* library, const char* call, std::string (*text)(int)) {
   void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr)
-    return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kPathOfGpuTensors), ""};
+    return {Health::kNotInstalled, format_text("{}; {}", ::dlerror(), kGpuTensorNote), ""};
   const auto version = reinterpret_cast<VersionCall>(::dlsym(loaded, call));
   int number = 0;
   if (version == nullptr || version(&number) != 0)
     return {Health::kDoesNotWork,
-            format_text("{} loads, but {} fails; {}", library, call, kPathOfGpuTensors), ""};
-  return {Health::kWorks,
-          format_text("{}: version {}; {}", library, text(number), kPathOfGpuTensors), ""};
+            format_text("{} loads, but {} fails; {}", library, call, kGpuTensorNote), ""};
+  return {Health::kWorks, format_text("{}: version {}; {}", library, text(number), kGpuTensorNote),
+          ""};
 }
 
 // The number 12040 is CUDA 12.4.
 Finding cuda() {
-  return version_in("libcuda.so.1", "cuDriverGetVersion", [](int number) {
+  return finding_on_library("libcuda.so.1", "cuDriverGetVersion", [](int number) {
     return format_text("{}.{}", number / 1000, number % 1000 / 10);
   });
 }
 
 // The number 22005 is NCCL 2.20.5.
 Finding nccl() {
-  return version_in("libnccl.so.2", "ncclGetVersion", [](int number) {
+  return finding_on_library("libnccl.so.2", "ncclGetVersion", [](int number) {
     return format_text("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
   });
 }

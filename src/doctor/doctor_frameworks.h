@@ -9,7 +9,7 @@ namespace farandole {
 
 std::vector<Check> framework_checks();
 
-// The first of these checks: Python, and our package and the frameworks in it, each with its
+// Returns the first of these checks. It finds Python, our package and the frameworks, each with its
 // version.
 Check python_check();
 

@@ -80,7 +80,7 @@ class DoctorFrameworksTest : public ::testing::Test {
 constexpr std::array<const char*, 7> kFrameworkNames{"torch", "tensorflow", "keras", "jax",
                                                      "mxnet", "pyspark",    "ray"};
 
-TEST_F(DoctorFrameworksTest, AMissingPythonIsNotInstalled) {
+TEST_F(DoctorFrameworksTest, AMissingPythonIsReportedAsNotInstalled) {
   const Finding python = finding("python3");
   EXPECT_EQ(python.health, Health::kNotInstalled);
   EXPECT_EQ(python.found, "python3 is neither in the folder of this command nor in PATH");
@@ -161,7 +161,7 @@ TEST_F(DoctorFrameworksTest, WithoutMemoryFilesNoProgramRuns) {
   EXPECT_EQ(python.found, "python3: exit code 126: memfd_create: Function not implemented");
 }
 
-TEST_F(DoctorFrameworksTest, PySpyIsTriedOut) {
+TEST_F(DoctorFrameworksTest, TheVersionOfPySpyIsShown) {
   EXPECT_EQ(finding("py-spy").health, Health::kNotInstalled);
   EXPECT_THAT(finding("py-spy").advice, HasSubstr("pip install py-spy"));
   make_program("py-spy", "echo \"py-spy 9.9.9\"");

@@ -66,11 +66,11 @@ Finding process_handles() {
   const int failure = errno;
   ::kill(child, SIGKILL);
   pollfd entry{process.get(), POLLIN, 0};
-  const bool seen = process.valid() && ::poll(&entry, 1, -1) == 1;
+  const bool end_was_reported = process.valid() && ::poll(&entry, 1, -1) == 1;
   ::waitpid(child, nullptr, 0);
   errno = failure;
   if (!process.valid()) return failed_call("pidfd_open");
-  if (!seen)
+  if (!end_was_reported)
     return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported",
             kKernelAdvice};
   return {Health::kWorks, "pidfd_open: the end of a process is reported at once", ""};
@@ -133,8 +133,9 @@ using Word = std::atomic<std::uint32_t>;
 bool wait_until(Word& word, std::uint32_t value) {
   const timespec limit{2, 0};
   while (word.load() != value) {
-    const auto seen = word.load();
-    if (seen != value && ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0) != 0 &&
+    const auto current = word.load();
+    if (current != value &&
+        ::syscall(SYS_futex, &word, FUTEX_WAIT, current, &limit, nullptr, 0) != 0 &&
         errno != EAGAIN && errno != EINTR)
       return false;
   }
@@ -215,8 +216,8 @@ Finding descriptor_passing() {
     return failed_call("socketpair");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
-  const int on = 1;
-  if (::setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
+  const int enabled = 1;
+  if (::setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &enabled, sizeof(enabled)) != 0)
     return failed_call("SO_PASSCRED");
   const Descriptor memory = sealed_memory();
   const pid_t child = start_child([&] { return send_descriptor(theirs.get(), memory.get()); });
@@ -247,7 +248,7 @@ Finding worker_terminals() {
 }
 
 std::string why_not_readable() {
-  const auto scope = file_number("/proc/sys/kernel/yama/ptrace_scope");
+  const auto scope = number_in_file("/proc/sys/kernel/yama/ptrace_scope");
   if (scope && *scope > 0)
     return format_text("/proc/sys/kernel/yama/ptrace_scope is {}; 0 would allow it", *scope);
   return "in a container, its seccomp profile must allow process_vm_readv, or it needs "

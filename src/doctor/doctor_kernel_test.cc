@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DoctorKernel, EverythingThatJobsNeedWorksHere) {
+TEST(DoctorKernel, EveryFeatureThatJobsNeedWorksHere) {
   int essential = 0;
   for (const Check& check : kernel_checks()) {
     if (!check.essential) continue;

@@ -63,11 +63,11 @@ std::int64_t hard_limit(rlimit limit) {
 }
 
 Finding cores() {
-  const long present = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const long core_count = ::sysconf(_SC_NPROCESSORS_ONLN);
   const int usable = usable_cores();
   const auto affinity = static_cast<int>(usable_hardware_threads().size());
-  const std::string found = format_text("{} of {} usable", usable, present);
-  if (usable >= present) return {Health::kWorks, found, ""};
+  const std::string found = format_text("{} of {} usable", usable, core_count);
+  if (usable >= core_count) return {Health::kWorks, found, ""};
   if (usable < affinity)
     return {Health::kLimited, found + ": the cpu quota of the control group",
             "more workers than usable cores slow each other down; raise the container's quota"};
@@ -78,9 +78,9 @@ Finding cores() {
 Finding binding() { return {Health::kWorks, binding_preview(own_cores()), ""}; }
 
 Finding memory() {
-  const std::string info = file_text("/proc/meminfo").value_or("");
-  const auto total = number_after(info, "MemTotal");
-  const auto available = number_after(info, "MemAvailable");
+  const std::string meminfo = file_text("/proc/meminfo").value_or("");
+  const auto total = number_after(meminfo, "MemTotal");
+  const auto available = number_after(meminfo, "MemAvailable");
   if (!total || !available)
     return {Health::kLimited, "/proc/meminfo cannot be read", "mount /proc"};
   const std::string found = format_text("{} in the machine, {} available", size_text(*total * kKiB),
@@ -160,7 +160,7 @@ Finding huge_pages() {
 }
 
 Finding freed_memory() {
-  const std::int64_t bytes = kept_bytes_of_all_workers();
+  const std::int64_t bytes = kept_bytes_max_of_all_workers();
   if (kept_memory_variable(static_cast<std::size_t>(bytes), inherited_environment()))
     return {Health::kWorks,
             format_text("the workers of a job keep up to {} for new tensors", size_text(bytes)),
@@ -208,7 +208,7 @@ Finding file_size() {
   const std::int64_t limit = soft_limit_of(RLIMIT_FSIZE);
   if (limit == kNoLimit) return finding;
   Knobs knobs;
-  const bool has_knobs = read_own_knobs(knobs).ok();  // "shared heap" shows the error
+  const bool has_knobs = read_own_knobs(knobs).ok();  // the check "shared heap" shows an error
   if (has_knobs && static_cast<std::int64_t>(knobs.heap_bytes) > limit)
     return {Health::kDoesNotWork,
             format_text("{}: less than FARANDOLE_HEAP_BYTES, {}", finding.found,
@@ -227,13 +227,14 @@ Finding shared_heap() {
   Knobs knobs;
   const Status status = read_own_knobs(knobs);
   if (!status.ok()) return {Health::kLimited, status.message(), ""};
-  const auto chosen = static_cast<std::int64_t>(knobs.heap_bytes);
-  const std::int64_t given = chosen != 0 ? chosen : default_heap_bytes(ranks);
+  const auto chosen_bytes = static_cast<std::int64_t>(knobs.heap_bytes);
+  const std::int64_t heap_bytes = chosen_bytes != 0 ? chosen_bytes : default_heap_bytes(ranks);
   const std::string found = format_text(
-      "{} for each rank{}; only what is used costs memory", size_text(given),
-      chosen != 0 ? " (FARANDOLE_HEAP_BYTES)" : format_text(", if there are {}", ranks));
+      "{} for each rank{}; only what is used costs memory", size_text(heap_bytes),
+      chosen_bytes != 0 ? " (FARANDOLE_HEAP_BYTES)" : format_text(", if there are {}", ranks));
   const auto memory = number_after(file_text("/proc/meminfo").value_or(""), "MemTotal");
-  if (chosen != 0 || !memory || given >= *memory * kKiB) return {Health::kWorks, found, ""};
+  if (chosen_bytes != 0 || !memory || heap_bytes >= *memory * kKiB)
+    return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
           "tensors that have no room there are copied: raise `ulimit -v` and `ulimit -f`"};
 }
@@ -273,22 +274,23 @@ std::int64_t threads_of_user() {
 
 Finding processes() {
   constexpr std::int64_t kThreadsPerWorker = 16;
-  std::pair<std::int64_t, std::string> least(
-      file_number("/proc/sys/kernel/threads-max").value_or(kNoLimit), "threads-max of the machine");
+  std::pair<std::int64_t, std::string> lowest_limit(
+      number_in_file("/proc/sys/kernel/threads-max").value_or(kNoLimit),
+      "threads-max of the machine");
   rlimit limit{};
   // RLIMIT_NPROC does not limit root.
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
-    least = std::min(least, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
+    lowest_limit = std::min(lowest_limit, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
   const auto group = smallest_limit({.controller = "pids",
                                      .limit_file = "pids.max",
                                      .used_file = "pids.current",
                                      .old_limit_file = "pids.max",
                                      .old_used_file = "pids.current"});
-  if (group) least = std::min(least, {group->limit - group->used, group->path});
-  const std::int64_t left = std::max<std::int64_t>(0, least.first);
+  if (group) lowest_limit = std::min(lowest_limit, {group->limit - group->used, group->path});
+  const std::int64_t left = std::max<std::int64_t>(0, lowest_limit.first);
   return finding_on_capacity(
       std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
-      format_text("room for {} processes and threads by {}", left, least.second),
+      format_text("room for {} processes and threads by {}", left, lowest_limit.second),
       "raise `ulimit -u`, or the pids limit of the container");
 }
 
@@ -314,7 +316,7 @@ Finding sealing() {
 Finding finding_on_sealing(const std::function<Result<double>()>& measure,
                            const std::string& processor) {
   // Bytes per second. A processor with instructions for AES is several times as fast.
-  constexpr double kFast = 1e9;
+  constexpr double kFastBytesPerSecond = 1e9;
   constexpr int kMeasurements = 10;
   double best = 0;
   for (int i = 0; i < kMeasurements; ++i) {
@@ -325,7 +327,7 @@ Finding finding_on_sealing(const std::function<Result<double>()>& measure,
   const std::string found =
       format_text("AES-128-GCM: a core seals {:.1f} GB/s ({:.0f} Gb/s) for other hosts", best / 1e9,
                   best * 8 / 1e9);
-  if (best >= kFast) return {Health::kWorks, found, ""};
+  if (best >= kFastBytesPerSecond) return {Health::kWorks, found, ""};
   const bool has_aes = processor.find(" aes ") != std::string::npos;
   return {Health::kLimited, found,
           has_aes ? "the processor has instructions for AES, so the machine seems busy: try again "

@@ -12,10 +12,10 @@ namespace farandole {
 
 std::vector<Check> machine_checks();
 
-// What the check `sealing` says. Data between hosts is sealed by a core of the sender and opened by
-// one of the receiver. `measure` returns bytes per second; it runs several times, and the best
-// result counts, because other processes may interrupt it. `processor` is the text of
-// /proc/cpuinfo.
+// Returns the finding of the check `sealing`. A core of the sender seals (encrypts) the data for
+// another host. A core of the receiver opens the data. `measure` returns bytes per second; it runs
+// several times, and the best result counts, because other processes may interrupt it. `processor`
+// is the text of /proc/cpuinfo.
 Finding finding_on_sealing(const std::function<Result<double>()>& measure,
                            const std::string& processor);
 

@@ -69,7 +69,7 @@ TEST(DoctorMachine, WithoutProcTheMemoryIsUnknown) {
   EXPECT_EQ(finding.advice, "mount /proc");
 }
 
-TEST(DoctorMachine, AMissingFolderForSharedMemoryIsOnlyALimit) {
+TEST(DoctorMachine, AMissingFolderForSharedMemoryIsNotFatal) {
   const Finding finding =
       machine_finding("/dev/shm", [] { reject_system_call(SYS_statfs, ENOENT); });
   EXPECT_EQ(finding.health, Health::kLimited);
@@ -77,7 +77,7 @@ TEST(DoctorMachine, AMissingFolderForSharedMemoryIsOnlyALimit) {
   EXPECT_THAT(finding.advice, HasSubstr("DataLoader"));
 }
 
-TEST(DoctorMachine, AKernelWithoutHugePagesOnRequestIsALimit) {
+TEST(DoctorMachine, AKernelWithoutHugePagesOnRequestIsNotFatal) {
   const Finding finding =
       machine_finding("huge pages", [] { reject_system_call(SYS_madvise, EINVAL); });
   EXPECT_EQ(finding.health, Health::kLimited);
@@ -108,7 +108,7 @@ TEST(DoctorMachine, AFewDescriptorsAreEnoughForOneWorker) {
   EXPECT_THAT(too_few.advice, HasSubstr("ulimit -n"));
 }
 
-TEST(DoctorMachine, TheLimitOfProcessesCountsThoseThatRun) {
+TEST(DoctorMachine, RunningProcessesCountForTheProcessLimit) {
   const bool is_root = ::geteuid() == 0;  // the limit does not hold for root
   const Finding finding = machine_finding(
       "processes",
@@ -131,7 +131,7 @@ TEST(DoctorMachine, ALimitOfLockedMemoryIsShown) {
   EXPECT_THAT(finding.found, StartsWith("limit 64 KiB; not used yet"));
 }
 
-TEST(DoctorMachine, LimitsOfBytesAreShownWithARemedy) {
+TEST(DoctorMachine, ByteLimitsAreShownWithARemedy) {
   const auto raised = [](const Finding& finding) {
     return finding.health == Health::kLimited && finding.advice.ends_with(": raise it");
   };
@@ -188,7 +188,7 @@ TEST(DoctorMachine, AChosenHeapIsShown) {
             "64 MiB for each rank (FARANDOLE_HEAP_BYTES); only what is used costs memory");
 }
 
-TEST(DoctorMachine, AWrongHeapSizeIsExplained) {
+TEST(DoctorMachine, AnInvalidHeapSizeIsExplained) {
   const Finding finding =
       machine_finding("shared heap", [] { ::setenv("FARANDOLE_HEAP_BYTES", "a lot", 1); });
   EXPECT_EQ(finding.health, Health::kLimited);
@@ -207,7 +207,7 @@ TEST(DoctorMachine, TheFastestMeasurementOfSealingCounts) {
   EXPECT_EQ(finding.found, "AES-128-GCM: a core seals 2.0 GB/s (16 Gb/s) for other hosts");
 }
 
-TEST(DoctorMachine, SlowSealingHasTwoReasons) {
+TEST(DoctorMachine, SlowSealingIsExplainedByTheProcessorOrByOtherLoad) {
   const auto advice = [](const std::string& processor) {
     const Finding slow = finding_on_sealing([] { return Result<double>(1e8); }, processor);
     EXPECT_EQ(slow.health, Health::kLimited);

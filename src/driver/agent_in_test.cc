@@ -1,5 +1,5 @@
-// A program in place of `farandole agent`, for tests of the driver. It gets its order as the real
-// one does, and then runs the program of the order once, in place of a launcher with workers.
+// In tests of the driver, this program replaces `farandole agent`. It receives its order in the
+// same way. But it starts no launcher and no workers: it runs the program of the order once.
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -28,8 +28,8 @@ void write_text(int descriptor, std::string_view text) {
   if (::write(descriptor, text.data(), text.size()) < 0) ::_exit(9);
 }
 
-// Returns the process of the program. It has the worker's end of the caller's first channel as
-// descriptor 5, if there is one.
+// Starts the program and returns its pid. If the caller has channels, the program's descriptor 5 is
+// the worker's end of the first channel.
 pid_t start_program(const LauncherOrder& order, const CallerDescriptors& caller) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -46,7 +46,8 @@ pid_t start_program(const LauncherOrder& order, const CallerDescriptors& caller)
   ::_exit(127);
 }
 
-// Passes on the signals of the driver until the program ends. If the driver is gone, kills it.
+// Passes on the signals of the driver until the program ends. Kills the program if the driver is
+// gone.
 ProcessEnd wait_for(pid_t program) {
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, program, 0)));
   for (;;) {
@@ -59,7 +60,8 @@ ProcessEnd wait_for(pid_t program) {
   }
 }
 
-// A launcher waits for those of the other hosts, until it gets a signal or the driver is gone.
+// Waits like a launcher that waits for the other launchers: until a signal arrives or the driver is
+// gone.
 int wait_for_others() {
   char byte = 0;
   return ::read(STDIN_FILENO, &byte, 1) == 1 ? 128 + byte : 1;
@@ -79,7 +81,7 @@ int launch(const LauncherSession& session, const CallerDescriptors& caller) {
     write_text(caller.report, "ended " + std::to_string(order.node) + " code " +
                                   std::to_string(end.exit_code()) + "\ncause 0\n");
   if (!caller.copies.empty()) write_text(caller.copies.front(), "copy from " + order.host + "\n");
-  if (end.exit_code() == 255) write_text(STDOUT_FILENO, std::string(kExitCodeIs255) + "\n");
+  if (end.exit_code() == 255) write_text(STDOUT_FILENO, std::string(kExitCode255Line) + "\n");
   return end.exit_code();
 }
 
@@ -89,7 +91,7 @@ int run() {
     std::fprintf(stderr, "%s\n", session.status().message().c_str());
     return session.status().message().empty() ? 1 : 2;
   }
-  if (const Status entered = session->enter(); !entered.ok()) {
+  if (const Status entered = session->apply_order(); !entered.ok()) {
     std::fprintf(stderr, "%s\n", entered.message().c_str());
     return 2;
   }

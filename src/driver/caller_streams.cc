@@ -17,9 +17,9 @@ namespace farandole {
 
 Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
                                                  int workers,
-                                                 std::function<void(std::string_view)> taker) {
+                                                 std::function<void(std::string_view)> consume) {
   std::vector<RelayStream> streams;
-  streams.push_back({.id = kReportStream, .taker = std::move(taker), .follows_others = true});
+  streams.push_back({.id = kReportStream, .consume = std::move(consume), .follows_others = true});
   for (int worker = 0; worker < workers; ++worker) {
     const auto rank = static_cast<std::size_t>(first_rank) + static_cast<std::size_t>(worker);
     if (caller.door >= 0) {

@@ -1,5 +1,5 @@
-// What the driver relays between the program that has started the job and the launchers on the
-// hosts, and how these streams are numbered.
+// The streams that the driver relays between the program that has started the job and the launchers
+// on the hosts, and the numbers of these streams.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,12 @@ constexpr std::uint32_t copy_stream(int local_rank, std::uint32_t stream) {
   return channel_stream(local_rank) + 3 + stream;
 }
 
-// The streams of the workers of a host, and the launcher's report, which `taker` gets. The channels
-// are opened now. The output streams of the caller are owned by the result, so if there are any,
-// call it once for each host. Errors: as open_channel(); kStop if there is no free descriptor.
+// Opens the channels of a host's workers. Returns the streams of these workers and the stream of
+// the launcher's report, which is passed to `consume`. The result takes over the caller's output
+// streams, so call the function only once for each host. Errors: as open_channel(); kStop if there
+// is no free descriptor.
 Result<std::vector<RelayStream>> streams_of_host(const CallerDescriptors& caller, int first_rank,
                                                  int workers,
-                                                 std::function<void(std::string_view)> taker);
+                                                 std::function<void(std::string_view)> consume);
 
 }  // namespace farandole

@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-TEST(CallerStreams, WithoutADescriptorTheRankIsNamed) {
+TEST(CallerStreams, AnErrorWithoutAFreeDescriptorNamesTheRank) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
   const Descriptor door(ends[0]);

@@ -46,24 +46,25 @@
 namespace farandole {
 namespace {
 
-// The launchers on the hosts have cut the lines of the workers.
+// The launchers cut the lines of workers to kLineBytesMax, and then add prefixes.
 constexpr std::size_t kLineWithPrefixBytesMax = 4 * kLineBytesMax;
-// After a host could not be started, the others have this time to show that they cannot, either.
-constexpr auto kOtherErrorsTime = std::chrono::seconds(3);
-// Then our processes have this time to end.
-constexpr auto kEndTime = std::chrono::seconds(20);
-constexpr auto kKillTime = std::chrono::seconds(3);  // the same after a second signal
-constexpr auto kSameSignalTime = Supervision::kSameSignalTime;
-// After the connection to a host is lost, the job has this time to end by itself.
-constexpr auto kLostTime = std::chrono::seconds(40);
-constexpr auto kPauseMin = std::chrono::seconds(1);  // before a host is tried again
-// If node 0's launcher is lost more often than this, each time within this time, the job ends.
+// After a host has failed to start, the driver waits for this time for errors of other hosts.
+constexpr auto kOtherErrorsTimeout = std::chrono::seconds(3);
+// After this time, the driver kills the processes that it has told to end.
+constexpr auto kEndTimeout = std::chrono::seconds(20);
+constexpr auto kKillTimeout = std::chrono::seconds(3);  // the same, after a second signal
+constexpr auto kRepeatedSignalTime = Supervision::kRepeatedSignalTime;
+// After the connection to a host is lost, the driver waits for this time for the end of the job.
+constexpr auto kLostConnectionTimeout = std::chrono::seconds(40);
+constexpr auto kRestartPauseMin = std::chrono::seconds(1);  // before a host is tried again
+// The driver replaces a lost launcher of node 0. But the job ends after more than this number of
+// losses in a row, each within this time after the start of the launcher.
 constexpr int kQuickLossesMax = 3;
 constexpr auto kQuickLossTime = std::chrono::seconds(60);
 // How often we try to reap a process that a debugger traces.
-constexpr auto kTracedTime = std::chrono::milliseconds(200);
-// A host of an elastic job that has left has this time to end its launcher.
-constexpr auto kLeaveTime = std::chrono::seconds(5);
+constexpr auto kReapRetryInterval = std::chrono::milliseconds(200);
+// After a host has left an elastic job, its launcher must end within this time.
+constexpr auto kLeaveTimeout = std::chrono::seconds(5);
 
 enum class Source : std::uint64_t {
   kSignals,
@@ -76,12 +77,12 @@ enum class Source : std::uint64_t {
   kRelay,
   kDiscovery
 };
-constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
+constexpr std::uint64_t make_tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
 }
 
 RemoteProcess::Tags tags_of(std::size_t index) {
-  return {tag(Source::kProcess, index), tag(Source::kInput, index)};
+  return {make_tag(Source::kProcess, index), make_tag(Source::kInput, index)};
 }
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
@@ -89,7 +90,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 class Driver {
  public:
   Driver(const DriverPlan& plan, Poller poller, JobSecret secret, std::optional<RankFiles> files,
-         const OriginalState& state, const Descriptor& signals)
+         const OriginalProcessState& state, const Descriptor& signals)
       : plan_(plan),
         poller_(std::move(poller)),
         secret_(std::move(secret)),
@@ -100,8 +101,8 @@ class Driver {
                         .folder = {},
                         .line_bytes_max = kLineWithPrefixBytesMax,
                         .uses_terminals = false},
-        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, output_options_),
-        relays_(plan.caller, std::move(files), poller_, tag(Source::kReport), output_) {
+        output_(poller_, {make_tag(Source::kStream), make_tag(Source::kWritable)}, output_options_),
+        relays_(plan.caller, std::move(files), poller_, make_tag(Source::kReport), output_) {
     int first_rank = 0;
     for (const HostEntry& host : plan.hosts) {
       processes_.emplace_back(host, poller_, tags_of(processes_.size()), first_rank);
@@ -109,43 +110,43 @@ class Driver {
     }
     if (!plan.discovery) return;
     roster_.emplace(plan.hosts);
-    discovery_.emplace(*plan.discovery, poller_, tag(Source::kDiscovery), state);
+    discovery_.emplace(*plan.discovery, poller_, make_tag(Source::kDiscovery), state);
   }
 
   int run();
 
  private:
-  void start_more();
-  Status start(std::size_t index);
-  bool take_line(std::size_t index, std::size_t stream, const std::string& line);
-  void greeted(std::size_t index);
+  void start_next_hosts();
+  Status start_host(std::size_t index);
+  bool handle_line(std::size_t index, std::size_t stream, const std::string& line);
+  void handle_greeting(std::size_t index);
   void set_addresses(const std::string& line);
-  void begins();
+  void handle_job_begin();
   void give_orders();
   Status give_order(std::size_t index);
-  void serve(std::uint64_t ready);
+  void handle_event(std::uint64_t tag);
   void handle_signals();
   void handle_signal(int signal);
-  void pass_on(int signal);
-  void process_ended(std::size_t index);
-  void start_failed(std::size_t index, const std::string& why, int exit_code = 1);
-  bool all_take_part() const;
+  void pass_on_signal(int signal);
+  void handle_process_end(std::size_t index);
+  void fail_host(std::size_t index, const std::string& why, int exit_code = 1);
+  bool all_needed_hosts_take_part() const;
   bool may_have_more_hosts() const;
-  bool may_start_again(std::size_t index) const;
-  void start_again_later(std::size_t index);
-  void start_again_what_is_due();
-  bool take_line_about_node(const std::string& line);
-  void lost_node(std::size_t index);
-  void first_node_ended();
-  bool replaces_first_node();
+  bool may_restart(std::size_t index) const;
+  void schedule_restart(std::size_t index);
+  void restart_due_hosts();
+  bool handle_line_about_node(const std::string& line);
+  void handle_lost_node(std::size_t index);
+  void handle_first_node_end();
+  bool replace_lost_first_node();
   Replacement replacement() const;
-  void look_for_hosts();
+  void update_hosts();
   void add_host(const HostRoster::Changes::Addition& added);
-  void replace(std::size_t index, const HostEntry& host, int failures);
-  void early_ends_are_failures();
-  void begin_ending(Duration time);
-  void time_passed();
-  std::ptrdiff_t connecting() const;
+  void replace_process(std::size_t index, const HostEntry& host, int failure_count);
+  void fail_early_ends();
+  void begin_end(Duration time);
+  void handle_deadline();
+  std::ptrdiff_t count_connecting_hosts() const;
   void give_up_silent_hosts();
   std::optional<TimePoint> next_deadline() const;
   bool all_ended() const;
@@ -154,16 +155,16 @@ class Driver {
   const DriverPlan& plan_;
   Poller poller_;
   JobSecret secret_;
-  const OriginalState& state_;
+  const OriginalProcessState& state_;
   const Descriptor& signals_;
   OutputOptions output_options_;
   JobOutput output_;
   HostRelays relays_;
   std::deque<HostProcess> processes_;
-  std::size_t next_ = 0;                // the first host that was not started yet
+  std::size_t next_host_ = 0;           // the first host that was not started yet
   std::vector<std::string> addresses_;  // of node 0's launcher
   bool job_has_begun_ = false;          // all launchers have joined node 0
-  std::size_t nodes_joined_ = 0;        // how many nodes have taken part, each with its number
+  std::size_t nodes_joined_ = 0;        // how many node numbers were ever in use
   std::uint32_t lost_launchers_ = 0;    // of node 0 of an elastic job
   std::uint32_t epoch_ = 0;             // of the last group of an elastic job
   int start_exit_code_ = 0;             // if a host could not be started
@@ -179,19 +180,20 @@ class Driver {
 
 int Driver::run() {
   const int caller = plan_.caller.pidfd;
-  if (!poller_.add(signals_.get(), Poller::Interest::kReading, tag(Source::kSignals)) ||
-      (caller >= 0 && !poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller)))) {
+  if (!poller_.add(signals_.get(), Poller::Interest::kReading, make_tag(Source::kSignals)) ||
+      (caller >= 0 &&
+       !poller_.add(caller, Poller::Interest::kReading, make_tag(Source::kCaller)))) {
     output_.error("the driver cannot watch its own descriptors");
     return 1;
   }
-  output_.set_line_taker([this](int index, std::size_t stream, const std::string& line) {
-    return take_line(static_cast<std::size_t>(index), stream, line);
+  output_.set_line_consumer([this](int index, std::size_t stream, const std::string& line) {
+    return handle_line(static_cast<std::size_t>(index), stream, line);
   });
   output_.begin(0, {});  // the launchers on the hosts add the prefixes
-  while (start_more(), !all_ended()) {
-    for (const std::uint64_t ready : poller_.wait(next_deadline())) serve(ready);
+  while (start_next_hosts(), !all_ended()) {
+    for (const std::uint64_t tag : poller_.wait(next_deadline())) handle_event(tag);
     if (output_.closed()) handle_signal(SIGPIPE);
-    time_passed();
+    handle_deadline();
   }
   output_.read_remaining();
   output_.close();
@@ -199,23 +201,25 @@ int Driver::run() {
     return output_.everything_is_written() && relays_.report_is_written();
   };
   while (!all_written() && !skips_waits_)
-    for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
-  if (const auto lost = output_.lost_output()) {
-    std::fprintf(stderr, "farandole: %s\n", lost->c_str());
+    for (const std::uint64_t tag : poller_.wait(std::nullopt)) handle_event(tag);
+  if (const auto lost_output = output_.lost_output()) {
+    std::fprintf(stderr, "farandole: %s\n", lost_output->c_str());
     return exit_code() == 0 ? 1 : exit_code();
   }
   return exit_code();
 }
 
-void Driver::start_more() {
-  while (next_ < processes_.size() && !deadline_ && connecting() < kSshConnectionsMax) {
-    const std::size_t index = next_++;
-    if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+void Driver::start_next_hosts() {
+  while (next_host_ < processes_.size() && !deadline_ &&
+         count_connecting_hosts() < kSshConnectionsMax) {
+    const std::size_t index = next_host_++;
+    if (const Status started = start_host(index); !started.ok())
+      fail_host(index, started.message());
   }
-  if (deadline_) next_ = processes_.size();
+  if (deadline_) next_host_ = processes_.size();
 }
 
-Status Driver::start(std::size_t index) {
+Status Driver::start_host(std::size_t index) {
   HostProcess& process = processes_[index];
   const RemoteProcess::Program agent{
       .words = {plan_.program, "agent"}, .greeting = std::string(kAgentGreeting), .ssh = plan_.ssh};
@@ -225,12 +229,12 @@ Status Driver::start(std::size_t index) {
       process.remote.start(agent, ends.standard_output.get(), ends.standard_error.get(), state_));
   process.state = HostProcess::State::kConnecting;
   process.output = ends.ours.front();
-  process.answer_by = now() + plan_.start_timeout;
+  process.answer_deadline = now() + plan_.start_timeout;
   return {};
 }
 
-bool Driver::take_line(std::size_t index, std::size_t stream, const std::string& line) {
-  // After a failed start, we end the other launchers. Their messages about that are not shown.
+bool Driver::handle_line(std::size_t index, std::size_t stream, const std::string& line) {
+  // After a failed start, we end the other launchers. Their messages about this end are not shown.
   if (inputs_closed_ && start_exit_code_ != 0) return true;
   HostProcess& process = processes_[index];
   if (process.has_failed) return true;
@@ -240,50 +244,50 @@ bool Driver::take_line(std::size_t index, std::size_t stream, const std::string&
         output_.notice(process.name() + ": " + escape_controls(line));
       return true;
     case RemoteProcess::Line::kGreeting:
-      if (stream == 0) greeted(index);
+      if (stream == 0) handle_greeting(index);
       return true;
     case RemoteProcess::Line::kOfProgram:
       break;
   }
-  if (stream == 0 && line == kExitCodeIs255) {
-    process.has_said_code = true;
+  if (stream == 0 && line == kExitCode255Line) {
+    process.has_exit_code_255 = true;
     return true;
   }
   if (index != 0 || stream != 0) return false;
-  if (line == kJobIsOver) {
+  if (line == kJobIsOverLine) {
     process.job_is_over = true;
     return true;
   }
-  if (plan_.elastic && take_line_about_node(line)) return true;
+  if (plan_.elastic && handle_line_about_node(line)) return true;
   if (process.takes_part) return false;
-  if (line.starts_with(kListens)) {
+  if (line.starts_with(kListensLine)) {
     if (addresses_.empty()) set_addresses(line);
     return true;
   }
-  if (line != kBegins) return false;
-  begins();
+  if (line != kBeginsLine) return false;
+  handle_job_begin();
   return true;
 }
 
 // Node 0's launcher has said that the job has begun.
-void Driver::begins() {
+void Driver::handle_job_begin() {
   processes_.front().takes_part = true;
-  if (job_has_begun_) return;  // the launcher replaces another one
+  if (job_has_begun_) return;  // the launcher replaces a lost launcher
   job_has_begun_ = true;
   for (HostProcess& process : processes_) process.takes_part = true;
   nodes_joined_ = processes_.size();
   if (start_exit_code_ == 0 && !inputs_closed_) deadline_.reset();
 }
 
-void Driver::greeted(std::size_t index) {
+void Driver::handle_greeting(std::size_t index) {
   HostProcess& process = processes_[index];
   if (process.remote.version() != plan_.version)
-    return start_failed(
+    return fail_host(
         index, format_text("its version is \"{}\", but here it is \"{}\"; install the same version "
                            "on all hosts",
                            escape_controls(process.remote.version()), plan_.version));
   if (const Status sent = process.remote.send_secret(secret_); !sent.ok())
-    return start_failed(index, sent.message());
+    return fail_host(index, sent.message());
   process.state = HostProcess::State::kGreeted;
   for (const std::string& line : process.remote.kept_lines())
     output_.notice(process.name() + ": " + line);
@@ -305,7 +309,7 @@ void Driver::give_orders() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     if (processes_[index].state != HostProcess::State::kGreeted) continue;
     if (deadline_ || (index > 0 && addresses_.empty())) continue;
-    if (const Status given = give_order(index); !given.ok()) start_failed(index, given.message());
+    if (const Status status = give_order(index); !status.ok()) fail_host(index, status.message());
   }
 }
 
@@ -326,7 +330,7 @@ Status Driver::give_order(std::size_t index) {
     order.addresses = addresses_;
     order.replaces = replacement();
   }
-  order.relayed = relays_.parts();
+  order.relayed = relays_.relayed_parts();
   const Bytes bytes = encode(order);
   if (bytes.size() > kOrderBytesMax)
     return Status::fix_call(
@@ -334,42 +338,42 @@ Status Driver::give_order(std::size_t index) {
                     "possible",
                     bytes.size(), kOrderBytesMax));
   FARANDOLE_TRY(process.remote.send({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-  process.state = HostProcess::State::kOrdered;
-  process.had_order = true;
-  return order.relayed ? relays_.begin(process, tag(Source::kRelay, index)) : Status();
+  process.state = HostProcess::State::kHasOrder;
+  process.got_order = true;
+  return order.relayed ? relays_.begin(process, make_tag(Source::kRelay, index)) : Status();
 }
 
-void Driver::serve(std::uint64_t ready) {
-  const std::size_t index = ready & 0xFFFFFFFFU;
-  switch (static_cast<Source>(ready >> 32U)) {
+void Driver::handle_event(std::uint64_t tag) {
+  const std::size_t index = tag & 0xFFFFFFFFU;
+  switch (static_cast<Source>(tag >> 32U)) {
     case Source::kSignals:
       return handle_signals();
     case Source::kCaller:
       poller_.remove(plan_.caller.pidfd);
-      // SIGHUP would not do, because the launchers ignore it under nohup.
+      // Do not send SIGHUP, because the launchers ignore it under nohup.
       return handle_signal(SIGTERM);
     case Source::kReport:
       return relays_.report_writable();
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kProcess:
-      return process_ended(index);
+      return handle_process_end(index);
     case Source::kInput:
       return processes_[index].remote.input_writable();
     case Source::kStream:
       return output_.stream_readable(index);
     case Source::kRelay:
-      if (relays_.serve(processes_[index])) process_ended(index);
+      if (relays_.serve(processes_[index])) handle_process_end(index);
       return;
     case Source::kDiscovery:
-      return;  // it only wakes the loop, which then calls look_for_hosts()
+      return;  // it only wakes the loop, which then calls update_hosts()
   }
 }
 
 void Driver::handle_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info))
-    handle_signal(static_cast<int>(info.ssi_signo));
+  signalfd_siginfo signal_info{};
+  while (::read(signals_.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info))
+    handle_signal(static_cast<int>(signal_info.ssi_signo));
 }
 
 void Driver::handle_signal(int signal) {
@@ -379,48 +383,48 @@ void Driver::handle_signal(int signal) {
     case SIGWINCH:
       return output_.window_changed();
     case SIGTSTP:
-      pass_on(SIGTSTP);
+      pass_on_signal(SIGTSTP);
       return stop_after_ctrl_z();
     case SIGCONT:
     case SIGUSR1:
     case SIGUSR2:
-      return pass_on(signal);
+      return pass_on_signal(signal);
     default:
       break;
   }
-  // The reader of our output stays away, so this happens again and again.
+  // While our output has no reader, SIGPIPE arrives again and again.
   if (signal == SIGPIPE && last_signal_ != 0) return;
-  const bool is_same = signal == last_signal_ && now() < last_signal_time_ + kSameSignalTime;
+  const bool is_same = signal == last_signal_ && now() < last_signal_time_ + kRepeatedSignalTime;
   last_signal_time_ = now();
   if (is_same) return;
   const bool is_first = std::exchange(last_signal_, signal) == 0;
-  pass_on(signal == SIGPIPE ? SIGTERM : signal);
-  // Without all hosts, the job has not begun, so there is nothing to end gracefully.
+  pass_on_signal(signal == SIGPIPE ? SIGTERM : signal);
+  // Without all hosts, the job has not begun, so no worker needs time to end.
   if (!is_first) {
     skips_waits_ = true;
-    if (!inputs_closed_) begin_ending(kKillTime);
-  } else if (!all_take_part()) {
-    begin_ending(kEndTime);
+    if (!inputs_closed_) begin_end(kKillTimeout);
+  } else if (!all_needed_hosts_take_part()) {
+    begin_end(kEndTimeout);
   } else {
     // The launchers kill their workers after the grace time.
-    deadline_ = now() + plan_.grace + kEndTime;
+    deadline_ = now() + plan_.grace + kEndTimeout;
   }
 }
 
-void Driver::pass_on(int signal) {
+void Driver::pass_on_signal(int signal) {
   const char byte = static_cast<char>(signal);
   for (HostProcess& process : processes_) {
-    if (process.state != HostProcess::State::kOrdered) continue;
-    (void)process.remote.send({&byte, 1});      // a process that cannot be told ends with its input
-    if (process.relay) process.relay->serve();  // we may be about to stop ourselves
+    if (process.state != HostProcess::State::kHasOrder) continue;
+    (void)process.remote.send({&byte, 1});  // if this fails, the process ends when its input ends
+    if (process.relay) process.relay->serve();  // after SIGTSTP, this process stops itself
   }
 }
 
-void Driver::process_ended(std::size_t index) {
+void Driver::handle_process_end(std::size_t index) {
   HostProcess& process = processes_[index];
   if (!process.remote.has_ended()) return;
   if (process.relay) process.relay->peer_process_ended();
-  // Otherwise serve() calls this again when everything is written.
+  // Otherwise handle_event() calls this again when everything is written.
   if (process.relay && !process.relay->has_written_everything() && !skips_waits_) return;
   if (!process.remote.reap()) return;
   // Even if our reader is slow, we must know whether node 0's launcher has said that the job is
@@ -429,48 +433,46 @@ void Driver::process_ended(std::size_t index) {
   process.state = HostProcess::State::kEnded;
   if (index > 0) process.takes_part = false;
   if (roster_) roster_->launcher_ended(static_cast<int>(index));
-  if (index == 0 && replaces_first_node()) return;
+  if (index == 0 && replace_lost_first_node()) return;
   if (index > 0 && may_have_more_hosts()) {
-    // If it was told to leave and is wanted, it is listed again. If it has left by itself, it does
-    // not come back.
+    // Only a host that has left by itself does not come back.
     const bool has_failed = process.remote.end()->failed() && !process.is_leaving;
     const bool is_needed = has_failed || process.told_to_leave;
-    return is_needed && may_start_again(index) ? start_again_later(index) : void();
+    return is_needed && may_restart(index) ? schedule_restart(index) : void();
   }
   if (index > 0 && plan_.elastic && job_has_begun_) return;  // node 0 knows how the job ends
-  if (!process.had_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
+  if (!process.got_order && !process.has_failed && !inputs_closed_ && last_signal_ == 0) {
     const std::string advice = process.remote.advice();
-    start_failed(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
+    fail_host(index, process.remote.why_ended() + (advice.empty() ? "" : "; " + advice));
   } else if (!job_has_begun_ && process.remote.end()->failed() && !deadline_ && last_signal_ == 0) {
     // The launcher of node 0 may have just said that the job has begun.
-    deadline_ = index == 0 ? now() : now() + kOtherErrorsTime;
-  } else if (is_lost(process) && last_signal_ == 0 && !deadline_) {
+    deadline_ = index == 0 ? now() : now() + kOtherErrorsTimeout;
+  } else if (was_lost(process) && last_signal_ == 0 && !deadline_) {
     output_.error(format_text("{}: {}", process.name(), how_it_ended(process)));
-    // Usually the launchers end the job. But if only our network is broken, they notice nothing.
-    deadline_ = now() + kLostTime;
+    // Usually the launchers end the job. But they do not notice if only our network is broken.
+    deadline_ = now() + kLostConnectionTimeout;
   }
-  if (plan_.elastic && index == 0) first_node_ended();
+  if (plan_.elastic && index == 0) handle_first_node_end();
 }
 
-// If node 0's launcher of an elastic job was lost, starts another one, and returns true. The
-// workers go on meanwhile. Launchers that are lost quickly one after the other are lost for a
-// reason.
-bool Driver::replaces_first_node() {
+// If node 0's launcher of an elastic job was lost, starts a new launcher and returns true. The
+// workers go on meanwhile. After several losses within a short time, the job ends instead.
+bool Driver::replace_lost_first_node() {
   HostProcess& process = processes_.front();
   if (!plan_.elastic || !process.takes_part || process.job_is_over || deadline_ ||
       last_signal_ != 0)
     return false;
   if (!process.remote.end()->failed()) return false;  // the job is over, and has succeeded
-  const bool is_quick = process.joined_at && now() < *process.joined_at + kQuickLossTime;
-  const int failures = is_quick ? process.failures + 1 : 1;
-  if (failures > kQuickLossesMax) return false;
+  const bool is_quick = process.join_time && now() < *process.join_time + kQuickLossTime;
+  const int failure_count = is_quick ? process.failure_count + 1 : 1;
+  if (failure_count > kQuickLossesMax) return false;
   output_.notice(
       format_text("the launcher that decides about the members was lost ({}); starting "
                   "another one",
                   how_it_ended(process)));
   ++lost_launchers_;
-  replace(0, HostEntry(process.remote.host()), failures);
-  process.joined_at = now();
+  replace_process(0, HostEntry(process.remote.host()), failure_count);
+  process.join_time = now();
   return true;
 }
 
@@ -486,15 +488,15 @@ Replacement Driver::replacement() const {
 }
 
 // Whether the job is elastic, runs, and can go on without this host.
-bool Driver::may_start_again(std::size_t index) const {
+bool Driver::may_restart(std::size_t index) const {
   return index > 0 && may_have_more_hosts() &&
          (!roster_ || roster_->is_wanted(static_cast<int>(index)));
 }
 
 // Whether all hosts take part in the job, apart from those without which an elastic job goes on.
-bool Driver::all_take_part() const {
+bool Driver::all_needed_hosts_take_part() const {
   return (plan_.elastic && job_has_begun_) ||
-         std::ranges::all_of(processes_, &HostProcess::had_order);
+         std::ranges::all_of(processes_, &HostProcess::got_order);
 }
 
 bool Driver::may_have_more_hosts() const {
@@ -502,247 +504,250 @@ bool Driver::may_have_more_hosts() const {
          !processes_.front().job_is_over && processes_.front().remote.is_running();
 }
 
-// As with a worker that has failed, the time doubles with each failure.
-void Driver::start_again_later(std::size_t index) {
+// The waiting time doubles with each failure, like that of a failed worker.
+void Driver::schedule_restart(std::size_t index) {
   HostProcess& process = processes_[index];
-  if (process.joined_at && now() > *process.joined_at + plan_.elastic->cooldown_max)
-    process.failures = 0;
-  const Duration pause_max = std::max<Duration>(plan_.elastic->cooldown_max, kPauseMin);
-  Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, kPauseMin);
-  for (int i = 0; i < process.failures && pause < pause_max; ++i) pause *= 2;
+  if (process.join_time && now() > *process.join_time + plan_.elastic->cooldown_max)
+    process.failure_count = 0;
+  const Duration pause_max = std::max<Duration>(plan_.elastic->cooldown_max, kRestartPauseMin);
+  Duration pause = std::max<Duration>(plan_.elastic->cooldown_min, kRestartPauseMin);
+  for (int i = 0; i < process.failure_count && pause < pause_max; ++i) pause *= 2;
   pause = std::min(pause, pause_max);
-  ++process.failures;
-  process.start_again = now() + pause;
+  ++process.failure_count;
+  process.restart_time = now() + pause;
   if (process.why_failed.empty())
-    process.why_failed = process.had_order ? how_it_ended(process) : process.remote.why_ended();
+    process.why_failed = process.got_order ? how_it_ended(process) : process.remote.why_ended();
   // Node 0 reports the loss of launchers that got their order, except at the end of the job, when
   // they end before node 0.
-  if (!process.had_order)
+  if (!process.got_order)
     output_.notice(format_text("{}: {}; trying again in {} s", process.name(), process.why_failed,
                                std::chrono::duration_cast<std::chrono::seconds>(pause).count()));
 }
 
-void Driver::start_again_what_is_due() {
+void Driver::restart_due_hosts() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     HostProcess& process = processes_[index];
-    if (process.kill_at && now() >= *process.kill_at) {
-      process.kill_at.reset();
+    if (process.kill_time && now() >= *process.kill_time) {
+      process.kill_time.reset();
       process.remote.signal(SIGKILL);
     }
-    if (!process.start_again || now() < *process.start_again) continue;
-    process.start_again.reset();
-    if (!may_start_again(index)) continue;
-    if (process.had_order)
+    if (!process.restart_time || now() < *process.restart_time) continue;
+    process.restart_time.reset();
+    if (!may_restart(index)) continue;
+    if (process.got_order)
       output_.notice(format_text("{}: {}; starting its part of the job again", process.name(),
                                  process.why_failed));
-    // A copy of the host, because the original ends with `process`.
-    replace(index, HostEntry(process.remote.host()), process.failures);
+    // Copy the host, because replace_process() destroys `process`, which owns the original.
+    replace_process(index, HostEntry(process.remote.host()), process.failure_count);
   }
 }
 
 // Starts the launcher of a host in place of one that has ended.
-void Driver::replace(std::size_t index, const HostEntry& host, int failures) {
+void Driver::replace_process(std::size_t index, const HostEntry& host, int failure_count) {
   HostProcess& process = processes_[index];
   const int first_rank = process.first_rank;
   std::destroy_at(&process);  // it cannot be assigned, because it is watched at its address
   std::construct_at(&process, host, poller_, tags_of(index), first_rank);
-  process.failures = failures;
+  process.failure_count = failure_count;
   if (roster_) roster_->launcher_started(static_cast<int>(index));
-  if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+  if (const Status started = start_host(index); !started.ok()) fail_host(index, started.message());
 }
 
-void Driver::look_for_hosts() {
+void Driver::update_hosts() {
   if (!discovery_ || !job_has_begun_) return;
   if (!may_have_more_hosts()) return discovery_.reset();
-  auto news = discovery_->advance(now());
-  if (!news.complaint.empty()) output_.notice(news.complaint + "; the hosts stay as they are");
-  if (!news.hosts) return;
-  const HostRoster::Changes changes = roster_->take(*news.hosts);
-  for (const int node : changes.leave) {
+  auto update = discovery_->advance(now());
+  if (!update.error.empty()) output_.notice(update.error + "; the hosts stay as they are");
+  if (!update.hosts) return;
+  const HostRoster::Changes changes = roster_->update(*update.hosts);
+  for (const int node : changes.leaving) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
-    process.start_again.reset();
+    process.restart_time.reset();
     // A second SIGTERM would end its workers at once.
     if (process.told_to_leave) continue;
     const char leave = SIGTERM;
     process.told_to_leave = process.is_leaving = true;
-    if (process.state == HostProcess::State::kOrdered) {
+    if (process.state == HostProcess::State::kHasOrder) {
       (void)process.remote.send({&leave, 1});
     } else if (process.remote.is_running()) {
       process.remote.close_input();
       process.remote.signal(SIGTERM);
     }
   }
-  for (const int node : changes.back) {
+  for (const int node : changes.listed_again) {
     HostProcess& process = processes_[static_cast<std::size_t>(node)];
     if (process.remote.is_running()) continue;
     process.why_failed = "it is listed again";
-    process.start_again = now();
+    process.restart_time = now();
   }
   if (changes.added) add_host(*changes.added);
 }
 
 void Driver::add_host(const HostRoster::Changes::Addition& added) {
   const auto index = static_cast<std::size_t>(added.node);
-  if (index < processes_.size()) return replace(index, added.host, added.tries);
+  if (index < processes_.size()) return replace_process(index, added.host, added.failed_starts);
   const HostProcess& last = processes_.back();
   processes_.emplace_back(added.host, poller_, tags_of(index),
                           last.first_rank + last.remote.host().slots);
-  next_ = processes_.size();
+  next_host_ = processes_.size();
   roster_->launcher_started(added.node);
-  if (const Status started = start(index); !started.ok()) start_failed(index, started.message());
+  if (const Status started = start_host(index); !started.ok()) fail_host(index, started.message());
 }
 
 // Returns whether node 0's launcher has written this line about another node.
-bool Driver::take_line_about_node(const std::string& line) {
-  if (const auto index = node_after(kJoinedNode, line, processes_.size())) {
-    processes_[*index].joined_at = now();
+bool Driver::handle_line_about_node(const std::string& line) {
+  if (const auto index = node_in_line(kJoinedNodeLine, line, processes_.size())) {
+    processes_[*index].join_time = now();
     processes_[*index].takes_part = true;
     nodes_joined_ = std::max(nodes_joined_, *index + 1);
-    if (roster_) roster_->joined(static_cast<int>(*index));
+    if (roster_) roster_->node_joined(static_cast<int>(*index));
     return true;
   }
-  if (const auto index = node_after(kLeavingNode, line, processes_.size())) {
+  if (const auto index = node_in_line(kLeavingNodeLine, line, processes_.size())) {
     processes_[*index].is_leaving = true;
     return true;
   }
-  if (const auto epoch = number_in_line(kEpoch, line)) {
+  if (const auto epoch = number_in_line(kEpochLine, line)) {
     epoch_ = *epoch;
     return true;
   }
-  const auto index = node_after(kLostNode, line, processes_.size());
-  if (index) lost_node(*index);
+  const auto index = node_in_line(kLostNodeLine, line, processes_.size());
+  if (index) handle_lost_node(*index);
   return index.has_value();
 }
 
-// The connection to the host may hang until ssh gives up.
-void Driver::lost_node(std::size_t index) {
+// Kills the process for this host, because ssh would keep a broken connection for a long time.
+void Driver::handle_lost_node(std::size_t index) {
   HostProcess& process = processes_[index];
   // Otherwise, the line is about a launcher that this one has replaced.
   if (!std::exchange(process.takes_part, false)) return;
-  if (process.state != HostProcess::State::kOrdered) return;
-  process.kill_at = now();
-  if (process.is_leaving) *process.kill_at += kLeaveTime;  // its launcher is about to end
+  if (process.state != HostProcess::State::kHasOrder) return;
+  process.kill_time = now();
+  if (process.is_leaving) *process.kill_time += kLeaveTimeout;  // its launcher is about to end
 }
 
 // The job has ended. The other launchers end with it, if their hosts can be reached.
-void Driver::first_node_ended() {
+void Driver::handle_first_node_end() {
   for (HostProcess& process : processes_) {
-    process.start_again.reset();
-    if (process.had_order || !process.remote.is_running()) continue;
+    process.restart_time.reset();
+    if (process.got_order || !process.remote.is_running()) continue;
     process.remote.close_input();
     process.remote.signal(SIGTERM);
   }
-  if (!deadline_) deadline_ = now() + kEndTime;
+  if (!deadline_) deadline_ = now() + kEndTimeout;
 }
 
-void Driver::start_failed(std::size_t index, const std::string& why, int exit_code) {
+void Driver::fail_host(std::size_t index, const std::string& why, int exit_code) {
   HostProcess& process = processes_[index];
   process.has_failed = true;
-  if (index > 0 && plan_.elastic && job_has_begun_) {  // the others go on, or the job ends
+  if (index > 0 && plan_.elastic && job_has_begun_) {  // node 0 decides whether the job goes on
     process.why_failed = why;
     process.remote.close_input();
     process.remote.signal(SIGTERM);
-    if (process.remote.is_running() || !may_start_again(index)) return;
+    if (process.remote.is_running() || !may_restart(index)) return;
     if (roster_) roster_->launcher_ended(static_cast<int>(index));
-    return start_again_later(index);
+    return schedule_restart(index);
   }
   output_.error(format_text("cannot start the job on {}: {}", process.name(), why));
   if (start_exit_code_ == 0) start_exit_code_ = exit_code;
   if (process.state == HostProcess::State::kWaiting) process.state = HostProcess::State::kEnded;
   process.remote.close_input();
-  if (!deadline_) deadline_ = now() + kOtherErrorsTime;
+  if (!deadline_) deadline_ = now() + kOtherErrorsTimeout;
 }
 
 // The job has not begun, and launchers have ended; they have said why.
-void Driver::early_ends_are_failures() {
+void Driver::fail_early_ends() {
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
     const auto& end = process.remote.end();
-    if (!process.had_order || !end || !end->failed()) continue;
-    start_failed(index, how_it_ended(process), exit_code_of(process));
+    if (!process.got_order || !end || !end->failed()) continue;
+    fail_host(index, how_it_ended(process), exit_code_of(process));
   }
 }
 
 // Closes the standard inputs, so that all processes end. A process that has only connected may
 // never read its input.
-void Driver::begin_ending(Duration time) {
+void Driver::begin_end(Duration time) {
   inputs_closed_ = true;
   for (HostProcess& process : processes_)
-    if (!process.had_order || start_exit_code_ != 0) process.remote.close_input();
+    if (!process.got_order || start_exit_code_ != 0) process.remote.close_input();
   for (const HostProcess& process : processes_)
     if (process.state == HostProcess::State::kConnecting) process.remote.signal(SIGTERM);
   deadline_ = now() + time;
 }
 
-// ssh limits the time to connect, but not that of a start-up file of the shell.
+// ssh limits the time to connect, but not the time for which a start-up file of the shell runs.
 void Driver::give_up_silent_hosts() {
   for (std::size_t index = 0; index < processes_.size() && !deadline_; ++index) {
     const HostProcess& process = processes_[index];
-    if (process.state != HostProcess::State::kConnecting || now() < process.answer_by) continue;
+    if (process.state != HostProcess::State::kConnecting || now() < process.answer_deadline)
+      continue;
     if (process.has_failed) continue;  // it gets time to end
-    start_failed(index, process.remote.why_silent(
-                            format_text("there is no answer after {} s (--start-timeout)",
-                                        plan_.start_timeout.count())));
+    fail_host(index,
+              process.remote.why_silent(format_text(
+                  "there is no answer after {} s (--start-timeout)", plan_.start_timeout.count())));
     process.remote.signal(SIGTERM);
   }
 }
 
 std::optional<TimePoint> Driver::next_deadline() const {
   std::optional<TimePoint> first = deadline_;
-  const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
+  const auto add_candidate = [&first](TimePoint time) {
+    first = first ? std::min(*first, time) : time;
+  };
   for (const HostProcess& process : processes_)
-    if (process.remote.must_be_reaped()) consider(now() + kTracedTime);
+    if (process.remote.must_be_reaped()) add_candidate(now() + kReapRetryInterval);
   if (deadline_) return first;
-  if (discovery_ && may_have_more_hosts()) consider(discovery_->deadline());
+  if (discovery_ && may_have_more_hosts()) add_candidate(discovery_->deadline());
   for (const HostProcess& process : processes_) {
-    if (process.start_again) consider(*process.start_again);
-    if (process.kill_at) consider(*process.kill_at);
+    if (process.restart_time) add_candidate(*process.restart_time);
+    if (process.kill_time) add_candidate(*process.kill_time);
     if (process.state == HostProcess::State::kConnecting && !process.has_failed)
-      consider(process.answer_by);
+      add_candidate(process.answer_deadline);
   }
   return first;
 }
 
-void Driver::time_passed() {
+void Driver::handle_deadline() {
   for (std::size_t index = 0; index < processes_.size(); ++index)
-    if (processes_[index].remote.must_be_reaped()) process_ended(index);
+    if (processes_[index].remote.must_be_reaped()) handle_process_end(index);
   give_up_silent_hosts();
-  start_again_what_is_due();
-  look_for_hosts();
+  restart_due_hosts();
+  update_hosts();
   if (!deadline_) return;
   const bool waits_for_errors = !inputs_closed_ && start_exit_code_ != 0;
-  const bool is_over = waits_for_errors && connecting() == 0;
+  const bool is_over = waits_for_errors && count_connecting_hosts() == 0;
   if (now() < *deadline_ && !is_over) return;
   if (!inputs_closed_) {
     if (job_has_begun_)
-      pass_on(SIGTERM);
+      pass_on_signal(SIGTERM);
     else if (start_exit_code_ == 0)
-      early_ends_are_failures();
-    return begin_ending(kEndTime);
+      fail_early_ends();
+    return begin_end(kEndTimeout);
   }
   for (std::size_t index = 0; index < processes_.size(); ++index) {
     const HostProcess& process = processes_[index];
     process.remote.signal(SIGKILL);
-    if (process.relay) process_ended(index);
+    if (process.relay) handle_process_end(index);
   }
-  deadline_ = now() + kEndTime;
+  deadline_ = now() + kEndTimeout;
 }
 
-// The number of hosts of which we do not know yet whether they can be started.
-std::ptrdiff_t Driver::connecting() const {
+// The number of started hosts that have not answered yet.
+std::ptrdiff_t Driver::count_connecting_hosts() const {
   return std::ranges::count(processes_, HostProcess::State::kConnecting, &HostProcess::state);
 }
 
 bool Driver::all_ended() const {
-  return next_ == processes_.size() &&
+  return next_host_ == processes_.size() &&
          std::ranges::none_of(
              processes_, [](const HostProcess& process) { return process.remote.is_running(); });
 }
 
 int Driver::exit_code() const {
   if (start_exit_code_ != 0) return start_exit_code_;
-  if (last_signal_ != 0 && !all_take_part()) return 128 + last_signal_;
-  if (last_signal_ != 0 && is_lost(processes_.front())) return 128 + last_signal_;
+  if (last_signal_ != 0 && !all_needed_hosts_take_part()) return 128 + last_signal_;
+  if (last_signal_ != 0 && was_lost(processes_.front())) return 128 + last_signal_;
   int code = exit_code_of(processes_.front());
   if (plan_.elastic && job_has_begun_) return code;  // the other hosts may have failed
   for (const HostProcess& process : processes_)
@@ -750,7 +755,7 @@ int Driver::exit_code() const {
   return last_signal_ == SIGPIPE && code != 0 ? 128 + SIGPIPE : code;
 }
 
-int report(const std::string& why) {
+int report_error(const std::string& why) {
   std::fprintf(stderr, "farandole: %s\n", why.c_str());
   return 1;
 }
@@ -758,35 +763,36 @@ int report(const std::string& why) {
 }  // namespace
 
 int run_driver(const DriverPlan& plan) {
-  const OriginalState state = save_and_adjust_state();
+  const OriginalProcessState state = save_and_adjust_state();
   const sigset_t handled = handled_signals();
   block_signals(handled);
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals.valid())
-    return report(format_text("cannot receive signals: signalfd: {}", std::strerror(errno)));
+    return report_error(format_text("cannot receive signals: signalfd: {}", std::strerror(errno)));
   auto poller = Poller::create();
-  if (!poller.ok()) return report(poller.status().message());
+  if (!poller.ok()) return report_error(poller.status().message());
   auto secret = JobSecret::generate();
-  if (!secret.ok()) return report(secret.status().message());
+  if (!secret.ok()) return report_error(secret.status().message());
   std::optional<RankFiles> files;
   if (!plan.output_folder.empty()) {
     auto created = RankFiles::create(plan.output_folder, slots_of(plan.hosts));
-    if (!created.ok()) return report(created.status().message());
+    if (!created.ok()) return report_error(created.status().message());
     files = std::move(created).value();
   }
-  DriverPlan with_hosts = plan;
+  DriverPlan plan_with_hosts = plan;
   if (plan.discovery) {
     auto found =
         find_first_hosts(*plan.discovery, {plan.elastic->shortage_max, signals, plan.caller.pidfd},
-                         state, [](const std::string& line) { (void)report(line); });
-    if (!found.ok()) return report(found.status().message());
+                         state, [](const std::string& line) { (void)report_error(line); });
+    if (!found.ok()) return report_error(found.status().message());
     if (found->signal != 0) return 128 + found->signal;
-    with_hosts.hosts = found->hosts;
+    plan_with_hosts.hosts = found->hosts;
   }
-  // The launcher that decides who is in the group is beside the driver, so any host may be lost.
-  if (plan.elastic) with_hosts.hosts.insert(with_hosts.hosts.begin(), own_host());
-  Driver driver(with_hosts, std::move(poller).value(), std::move(secret).value(), std::move(files),
-                state, signals);
+  // The launcher that decides about the members runs on the driver's own host. So an elastic job
+  // can go on after the loss of any other host.
+  if (plan.elastic) plan_with_hosts.hosts.insert(plan_with_hosts.hosts.begin(), own_host());
+  Driver driver(plan_with_hosts, std::move(poller).value(), std::move(secret).value(),
+                std::move(files), state, signals);
   return driver.run();
 }
 

@@ -17,28 +17,29 @@
 namespace farandole {
 
 struct DriverPlan {
-  // `slots` is the number of workers of each. In an elastic job, the driver also starts a launcher
-  // without workers on its own host, which becomes node 0.
+  // `slots` is the number of workers of each host. In an elastic job, the driver also starts a
+  // launcher without workers on its own host, which becomes node 0.
   std::vector<HostEntry> hosts;
   std::optional<DiscoveryPlan> discovery{};  // of an elastic job; then `hosts` is empty at first
   SshOptions ssh;
-  // The program, its flags and the working directory; the driver adds the rest for each host.
+  // The program, its flags and the working directory; the driver adds the other fields for each
+  // host.
   LauncherOrder order;
   std::string program;                   // the path of our program on all hosts
   std::string version;                   // of this program; all hosts must have the same one
   std::chrono::seconds start_timeout{};  // for a host to answer
   std::chrono::seconds grace{};          // for workers to end after a signal
-  // Of the program that has started the job. The driver opens the channels. There are as many
-  // streams as the job has workers, which the driver takes over and closes; none in elastic jobs.
+  // The descriptors of the program that has started the job. The driver opens the channels. It
+  // takes over and closes the streams: either those of all workers, or none, as in elastic jobs.
   CallerDescriptors caller{};
   std::string output_folder;                     // for RankFiles of all ranks; empty: no files
   std::optional<Membership::Options> elastic{};  // empty: the hosts are fixed
 };
 
 // Runs the job and returns the exit code for the command: that of node 0, which knows how the job
-// has ended. If the job cannot be started, it is 1, or the code of the first launcher that failed.
-// Blocks. When it returns, the processes that it has started have ended; a process on another host
-// ends at the latest when it notices that the driver is gone. The calling process must be
+// has ended. If the job cannot be started, the exit code is 1, or that of the first launcher that
+// failed. Blocks. When it returns, the processes that it has started have ended; a process on
+// another host may end later, when it notices that the driver is gone. The calling process must be
 // single-threaded.
 int run_driver(const DriverPlan& plan);
 

@@ -45,7 +45,8 @@ struct EndedJob {
   std::string errors;
 };
 
-// Jobs on this host and on others, which a script in place of ssh lets run here, too.
+// Jobs on several hosts. A script replaces ssh and runs the commands for the other hosts on this
+// host.
 class DriverTest : public ::testing::Test {
  public:
   DriverTest() {
@@ -114,7 +115,7 @@ class DriverTest : public ::testing::Test {
   pid_t driver_ = -1;
 };
 
-TEST_F(DriverTest, TheOutputOfAllHostsIsThatOfOneJob) {
+TEST_F(DriverTest, TheOutputOfAllHostsIsShown) {
   const EndedJob job = run("echo node $NODE on $HOST_NAME in $PWD; echo error of $NODE >&2");
   EXPECT_EQ(job.code, 0);
   EXPECT_THAT(job.output, HasSubstr("node 0 on localhost in " + ssh_.folder() + "\n"));
@@ -126,7 +127,7 @@ TEST_F(DriverTest, TheOutputOfAllHostsIsThatOfOneJob) {
 
 TEST_F(DriverTest, OtherHostsGetTheVariables) {
   // A shell that ssh starts does not have this variable.
-  ssh_.answer("owl", "unset FARANDOLE_TEST_VARIABLE");
+  ssh_.set_host_script("owl", "unset FARANDOLE_TEST_VARIABLE");
   const EndedJob job = run("[ ${#FARANDOLE_TEST_VARIABLE} = 100000 ] && echo complete", [] {
     ::setenv("FARANDOLE_TEST_VARIABLE", std::string(100'000, 'x').c_str(), 1);
   });
@@ -153,7 +154,7 @@ TEST_F(DriverTest, TheExitCodeIsThatOfTheFirstNodeThatFails) {
   EXPECT_EQ(run("kill -TERM $$").code, 128 + SIGTERM);
 }
 
-TEST_F(DriverTest, AllHostsThatCannotBeReachedAreNamed) {
+TEST_F(DriverTest, ErrorsNameAllUnreachableHosts) {
   plan_.hosts = {{.name = "jay", .user = ""}, {.name = "owl", .user = ""}};
   ssh_.fail("jay", "ssh: Could not resolve hostname jay");
   ssh_.fail("owl", "ssh: connect to host owl port 22: Connection refused");
@@ -167,8 +168,8 @@ TEST_F(DriverTest, AllHostsThatCannotBeReachedAreNamed) {
                                     "owl port 22: Connection refused; check that sshd runs"));
 }
 
-TEST_F(DriverTest, AHostThatEndsWithoutAMessageIsNamed) {
-  ssh_.answer("owl", "exit 255");
+TEST_F(DriverTest, TheErrorNamesAHostThatEndsWithoutAMessage) {
+  ssh_.set_host_script("owl", "exit 255");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.output, "");
@@ -178,7 +179,7 @@ TEST_F(DriverTest, AHostThatEndsWithoutAMessageIsNamed) {
 }
 
 TEST_F(DriverTest, AnotherVersionIsRejected) {
-  ssh_.answer("owl", "echo farandole agent 0.0.1; echo old >&2; exec cat >&2");
+  ssh_.set_host_script("owl", "echo farandole agent 0.0.1; echo old >&2; exec cat >&2");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors,
@@ -186,9 +187,9 @@ TEST_F(DriverTest, AnotherVersionIsRejected) {
                         "\"1.2.3\"; install the same version on all hosts\n"));
 }
 
-TEST_F(DriverTest, ASilentHostIsGivenUp) {
+TEST_F(DriverTest, AHostThatDoesNotAnswerInTimeIsAnError) {
   plan_.start_timeout = std::chrono::seconds(5);
-  ssh_.answer("owl", "echo 'a question?'; exec sleep 1000");
+  ssh_.set_host_script("owl", "echo 'a question?'; exec sleep 1000");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_EQ(job.errors,
@@ -196,16 +197,16 @@ TEST_F(DriverTest, ASilentHostIsGivenUp) {
             "(--start-timeout)\n");
 }
 
-TEST_F(DriverTest, AProgramThatIsMissingOnThisHostIsNamed) {
+TEST_F(DriverTest, TheErrorNamesAProgramThatIsMissingOnThisHost) {
   plan_.program = "/does/not/exist";
-  ssh_.answer("owl", "exit 127");
+  ssh_.set_host_script("owl", "exit 127");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors, HasSubstr("cannot start the job on localhost: "));
   EXPECT_THAT(job.errors, HasSubstr("/does/not/exist"));
 }
 
-TEST_F(DriverTest, AMissingWorkingDirectoryIsNamed) {
+TEST_F(DriverTest, TheErrorNamesAMissingWorkingDirectory) {
   plan_.order.folder = "/does/not/exist";
   const EndedJob job = run("echo never");
   EXPECT_EQ(job.code, 2);
@@ -213,8 +214,8 @@ TEST_F(DriverTest, AMissingWorkingDirectoryIsNamed) {
                                     "host: No such file or directory"));
 }
 
-TEST_F(DriverTest, ALauncherThatEndsBeforeTheJobBeginsIsNamed) {
-  ssh_.answer("owl", "export AGENT_FAILS_WITH=5");
+TEST_F(DriverTest, TheErrorNamesALauncherThatEndsBeforeTheJobBegins) {
+  ssh_.set_host_script("owl", "export AGENT_FAILS_WITH=5");
   const EndedJob job = run_without_all_hosts();
   EXPECT_EQ(job.code, 5);
   EXPECT_THAT(job.errors,
@@ -222,7 +223,7 @@ TEST_F(DriverTest, ALauncherThatEndsBeforeTheJobBeginsIsNamed) {
 }
 
 TEST_F(DriverTest, MessagesOfStartUpFilesAreShownWithTheirHost) {
-  ssh_.answer("owl", "echo 'Welcome to owl'; printf 'no line end'");
+  ssh_.set_host_script("owl", "echo 'Welcome to owl'; printf 'no line end'");
   const EndedJob job = run("echo node $NODE");
   EXPECT_EQ(job.code, 0);
   EXPECT_THAT(job.errors, HasSubstr("owl: Welcome to owl\n"));
@@ -231,7 +232,7 @@ TEST_F(DriverTest, MessagesOfStartUpFilesAreShownWithTheirHost) {
 }
 
 TEST_F(DriverTest, ALostConnectionIsNotAnExitCode) {
-  ssh_.answer("owl", "sh -c \"$3\"; exit 255");
+  ssh_.set_host_script("owl", "sh -c \"$3\"; exit 255");
   const EndedJob job = run("[ $NODE = 1 ] || sleep 0.2");
   EXPECT_EQ(job.code, 1);
   EXPECT_THAT(job.errors, HasSubstr("owl: the connection has ended\n"));
@@ -295,7 +296,7 @@ TEST_F(DriverTest, TheSecondSignalDoesNotWaitForPrograms) {
 }
 
 // In a session of its own, as under `ssh -t` or `docker exec`.
-TEST_F(DriverTest, GoesOnAfterControlZIfNoShellCouldContinueIt) {
+TEST_F(DriverTest, CtrlZDoesNotStopAJobThatNoShellCouldContinue) {
   start("trap 'exit 5' CONT; echo ready $NODE; while :; do sleep 0.01; done", [] { ::setsid(); });
   for (const char* text : {"ready 0", "ready 1"}) wait_for_output(text);
   interrupt(SIGTSTP);
@@ -313,7 +314,7 @@ TEST_F(DriverTest, SignalsOfUsersAreOnlyPassedOn) {
 }
 
 TEST_F(DriverTest, ASignalBeforeTheJobHasBegunEndsIt) {
-  ssh_.answer("owl", "touch connected; exec sleep 1000");
+  ssh_.set_host_script("owl", "touch connected; exec sleep 1000");
   const std::string connected = ssh_.folder() + "/connected";
   start("echo never", [this] {
     ::setenv("AGENT_WAITS_FOR_OTHERS", "1", 1);
@@ -327,7 +328,7 @@ TEST_F(DriverTest, ASignalBeforeTheJobHasBegunEndsIt) {
   EXPECT_EQ(job.errors, "");
 }
 
-TEST_F(DriverTest, TheJobEndsWithTheProgramThatHasStartedIt) {
+TEST_F(DriverTest, TheJobEndsWhenItsCallerEnds) {
   const pid_t caller = ::fork();
   if (caller == 0) {
     ::pause();
@@ -358,7 +359,7 @@ TEST_F(DriverTest, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_THAT(job.errors, AllOf(StartsWith("farandole: "), HasSubstr("/dev/null/ranks")));
 }
 
-TEST_F(DriverTest, ALauncherWithoutDescriptorsSaysSo) {
+TEST_F(DriverTest, TheErrorNamesALauncherWithoutFreeDescriptors) {
   driver_ = ::fork();
   if (driver_ == 0) {
     const Descriptor file(::open(file_of(STDERR_FILENO).c_str(), O_WRONLY | O_CREAT, 0600));
@@ -377,7 +378,7 @@ TEST_F(DriverTest, ALauncherWithoutDescriptorsSaysSo) {
 }
 
 // The ends of pipes or sockets: `ours` stay here, and `theirs` are for the driver.
-struct Ends {
+struct DescriptorEnds {
   std::vector<Descriptor> ours;
   std::vector<int> theirs;
 
@@ -415,9 +416,9 @@ std::pair<std::uint32_t, Descriptor> receive_channel(const Descriptor& door) {
 }
 
 TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
-  Ends door;
-  Ends streams;
-  Ends report;
+  DescriptorEnds door;
+  DescriptorEnds streams;
+  DescriptorEnds report;
   std::array<int, 2> pair{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair.data()), 0);
   door.add(pair);
@@ -433,8 +434,8 @@ TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
   plan_.caller.streams = streams.theirs;
   plan_.caller.report = report.theirs.front();
   start("read -r word <&5; echo \"$word back from $NODE\" >&5; echo output of $NODE");
-  for (Ends* ends : {&door, &streams, &report}) ends->close_theirs();
-  Ends channels;
+  for (DescriptorEnds* ends : {&door, &streams, &report}) ends->close_theirs();
+  DescriptorEnds channels;
   channels.ours.resize(2);
   for (int i = 0; i < 2; ++i) {
     auto [rank, channel] = receive_channel(door.ours.front());
@@ -448,7 +449,7 @@ TEST_F(DriverTest, ChannelsOutputAndReportsAreRelayed) {
   }
   const std::string lines = report.text_of(0);
   EXPECT_THAT(lines, AllOf(HasSubstr("ended 0 code 0\n"), HasSubstr("ended 1 code 0\n")));
-  // Only the first launcher that names a cause is believed.
+  // Only the cause that a launcher names first is reported.
   EXPECT_EQ(lines.find("cause 0\n"), lines.rfind("cause 0\n"));
   EXPECT_NE(lines.find("cause 0\n"), std::string::npos);
   const EndedJob job = end();

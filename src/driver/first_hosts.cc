@@ -23,9 +23,9 @@ constexpr std::uint64_t kCallerTag = 2;
 
 // Stops this process after Ctrl-Z. Returns a signal that asks the job to end; 0 if there is none.
 int handle_signals(const Descriptor& signals) {
-  signalfd_siginfo info{};
-  while (::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
-    const int signal = static_cast<int>(info.ssi_signo);
+  signalfd_siginfo signal_info{};
+  while (::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
+    const int signal = static_cast<int>(signal_info.ssi_signo);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
       return signal;
     if (signal == SIGTSTP) stop_after_ctrl_z();
@@ -42,36 +42,36 @@ std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slo
   return hosts;
 }
 
-Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds& ends,
-                                    const OriginalState& state,
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchLimits& limits,
+                                    const OriginalProcessState& state,
                                     const std::function<void(const std::string&)>& show) {
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
-  if (!poller.add(ends.signals.get(), Poller::Interest::kReading, kSignalTag) ||
-      (ends.caller >= 0 && !poller.add(ends.caller, Poller::Interest::kReading, kCallerTag)))
+  if (!poller.add(limits.signals.get(), Poller::Interest::kReading, kSignalTag) ||
+      (limits.caller >= 0 && !poller.add(limits.caller, Poller::Interest::kReading, kCallerTag)))
     return Status::stop("the driver cannot watch its own descriptors");
   HostDiscovery discovery(plan, poller, kProgramTag, state);
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const TimePoint limit = now() + ends.time_max;
+  const TimePoint limit = now() + limits.time_max;
   int slots_shown = -1;
   while (now() < limit) {
-    auto [listed, complaint] = discovery.advance(now());
-    if (!complaint.empty()) show(complaint);
+    auto [listed, error] = discovery.advance(now());
+    if (!error.empty()) show(error);
     if (listed) {
       std::vector<HostEntry> hosts = first_hosts(*listed, plan.slots_max);
       const int slots = slots_of(hosts);
-      if (slots >= plan.slots_first) return FirstHosts{.hosts = std::move(hosts)};
+      if (slots >= plan.slots_at_start) return FirstHosts{.hosts = std::move(hosts)};
       if (std::exchange(slots_shown, slots) != slots)
         show(format_text("the hosts have {} slot{} so far; the job starts when there are {}", slots,
-                         slots == 1 ? "" : "s", plan.slots_first));
+                         slots == 1 ? "" : "s", plan.slots_at_start));
     }
     const auto ready = poller.wait(std::min(limit, discovery.deadline()));
     if (std::ranges::count(ready, kCallerTag) > 0) return FirstHosts{.signal = SIGTERM};
-    if (const int signal = handle_signals(ends.signals); signal != 0)
+    if (const int signal = handle_signals(limits.signals); signal != 0)
       return FirstHosts{.signal = signal};
   }
   return Status::stop(
       format_text("no hosts with {} slots were found within {} s (--elastic-timeout)",
-                  plan.slots_first, ends.time_max.count()));
+                  plan.slots_at_start, limits.time_max.count()));
 }
 
 }  // namespace farandole

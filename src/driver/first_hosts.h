@@ -20,11 +20,11 @@ std::vector<HostEntry> first_hosts(const std::vector<HostEntry>& listed, int slo
 
 struct FirstHosts {
   std::vector<HostEntry> hosts{};
-  int signal = 0;  // a signal has ended the search; 0: none
+  int signal = 0;  // the signal that has ended the search; 0: none
 };
 
 // What can end the search.
-struct SearchEnds {
+struct SearchLimits {
   std::chrono::seconds time_max{};
   const Descriptor& signals;  // a signalfd
   int caller = -1;            // a pidfd of the program that has started the job; −1: none
@@ -32,8 +32,8 @@ struct SearchEnds {
 
 // Runs the program until it lists hosts with enough slots. `show` gets lines for the user. Blocks
 // for at most `time_max`. If the caller ends, the result is SIGTERM. Errors: kStop.
-Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchEnds& ends,
-                                    const OriginalState& state,
+Result<FirstHosts> find_first_hosts(const DiscoveryPlan& plan, const SearchLimits& limits,
+                                    const OriginalProcessState& state,
                                     const std::function<void(const std::string&)>& show);
 
 }  // namespace farandole

@@ -19,7 +19,7 @@
 namespace farandole {
 
 HostDiscovery::HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t tag,
-                             const OriginalState& state)
+                             const OriginalProcessState& state)
     : plan_(std::move(plan)),
       name_("--host-discovery-script: \"" + escape_controls(plan_.program) + "\""),
       poller_(poller),
@@ -27,28 +27,28 @@ HostDiscovery::HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t t
       state_(state) {}
 
 HostDiscovery::~HostDiscovery() {
-  if (process_.pid > 0) end();
+  if (process_.pid > 0) end_run();
 }
 
 Status HostDiscovery::start(TimePoint now) {
-  next_run_ = now + kPause;
+  next_run_ = now + kRunPause;
   FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.reading.get(), F_SETFL, O_NONBLOCK);
   const std::vector<std::string> command{"/bin/sh", "-c", plan_.program};
   FARANDOLE_TRY_ASSIGN(process_,
-                       start_worker({.command = command,
-                                     .environment = merge_environment({inherited_environment()}),
-                                     .inherited = {},
-                                     .standard_output = pipe.writing.get(),
-                                     .standard_error = STDERR_FILENO,
-                                     .state = state_}));
+                       start_process({.command = command,
+                                      .environment = merge_environment({inherited_environment()}),
+                                      .inherited = {},
+                                      .standard_output = pipe.writing.get(),
+                                      .standard_error = STDERR_FILENO,
+                                      .state = state_}));
   output_ = std::move(pipe.reading);
   text_.clear();
-  give_up_ = now + kTimeMax;
+  run_deadline_ = now + kRunTimeMax;
   if (poller_.add(process_.pidfd.get(), Poller::Interest::kReading, tag_) &&
       poller_.add(output_.get(), Poller::Interest::kReading, tag_))
     return {};
-  end();
+  end_run();
   return Status::stop("it cannot be watched");
 }
 
@@ -60,12 +60,13 @@ void HostDiscovery::read() {
       if (count == 0) poller_.remove(output_.get());
       return;
     }
-    if (text_.size() < kBytesMax) text_.append(buffer.data(), static_cast<std::size_t>(count));
+    if (text_.size() < kOutputBytesMax)
+      text_.append(buffer.data(), static_cast<std::size_t>(count));
   }
 }
 
 // Ends the run, and the processes that it has started.
-void HostDiscovery::end() {
+void HostDiscovery::end_run() {
   poller_.remove(process_.pidfd.get());
   poller_.remove(output_.get());
   ::kill(-process_.pid, SIGKILL);
@@ -76,38 +77,38 @@ void HostDiscovery::end() {
   output_.reset();
 }
 
-HostDiscovery::News HostDiscovery::advance(TimePoint now) {
-  News news;
+HostDiscovery::Update HostDiscovery::advance(TimePoint now) {
+  Update update;
   Status status;
   if (process_.pid == 0) {
-    if (now < next_run_) return news;
+    if (now < next_run_) return update;
     status = start(now);
-    if (status.ok()) return news;
+    if (status.ok()) return update;
   } else {
     read();
-    was_too_late_ = !has_ended(process_.pidfd);
-    if (was_too_late_ && now < give_up_) return news;
+    timed_out_ = !has_ended(process_.pidfd);
+    if (timed_out_ && now < run_deadline_) return update;
     read();
-    end();
-    next_run_ = now + kPause;
+    end_run();
+    next_run_ = now + kRunPause;
     auto hosts = result();
     status = hosts.status();
-    if (hosts.ok()) news.hosts = *std::move(hosts);
+    if (hosts.ok()) update.hosts = *std::move(hosts);
   }
-  if (status.message() != std::exchange(last_complaint_, status.message()))
-    news.complaint = status.message();
-  return news;
+  if (status.message() != std::exchange(last_error_, status.message()))
+    update.error = status.message();
+  return update;
 }
 
 Result<std::vector<HostEntry>> HostDiscovery::result() const {
-  if (was_too_late_)
+  if (timed_out_)
     return Status::stop(
-        format_text("{} has not ended within {} s; it was killed", name_, kTimeMax.count()));
+        format_text("{} has not ended within {} s; it was killed", name_, kRunTimeMax.count()));
   if (exit_code_ != 0)
     return Status::stop(
         format_text("{} has failed with exit code {}", name_, exit_code_.value_or(-1)));
-  if (text_.size() >= kBytesMax)
-    return Status::stop(format_text("{} writes more than {} bytes", name_, kBytesMax));
+  if (text_.size() >= kOutputBytesMax)
+    return Status::stop(format_text("{} writes more than {} bytes", name_, kOutputBytesMax));
   FARANDOLE_TRY_ASSIGN(auto hosts,
                        parse_hostfile(text_, "the output of " + name_, plan_.slots_default));
   for (HostEntry& host : hosts) host.slots = std::min(host.slots, plan_.slots_max);

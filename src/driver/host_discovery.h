@@ -17,53 +17,54 @@ namespace farandole {
 
 // How an elastic job finds its hosts.
 struct DiscoveryPlan {
-  std::string program;    // the command, with its arguments
-  int slots_first = 1;    // the job starts when the hosts have at least this many slots
-  int slots_max = 1;      // how many workers it has at most
-  int slots_default = 1;  // of a host that is listed without a number of slots
+  std::string program;     // the command, with its arguments
+  int slots_at_start = 1;  // the job starts when the hosts have at least this many slots
+  int slots_max = 1;       // the largest number of workers of the job
+  int slots_default = 1;   // of a host that is listed without a number of slots
 };
 
 // Only one thread may use it. No function blocks, except to start the program.
 class HostDiscovery {
  public:
-  static constexpr auto kPause = std::chrono::seconds(1);     // between two runs
-  static constexpr auto kTimeMax = std::chrono::seconds(20);  // for one run
-  static constexpr std::size_t kBytesMax = 1 << 20;           // of its output
+  static constexpr auto kRunPause = std::chrono::seconds(1);     // between two runs
+  static constexpr auto kRunTimeMax = std::chrono::seconds(20);  // for one run
+  static constexpr std::size_t kOutputBytesMax = 1 << 20;        // of its output
 
-  // A host counts with at most `slots_max` slots. The poller reports `tag` when advance() has
-  // something to do. `poller` and `state` must outlive this object.
-  HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t tag, const OriginalState& state);
+  // If a host has more than `slots_max` slots, only `slots_max` slots count. The poller reports
+  // `tag` when advance() has something to do. `poller` and `state` must outlive this object.
+  HostDiscovery(DiscoveryPlan plan, Poller& poller, std::uint64_t tag,
+                const OriginalProcessState& state);
   ~HostDiscovery();
   HostDiscovery(const HostDiscovery&) = delete;
   HostDiscovery& operator=(const HostDiscovery&) = delete;
 
-  struct News {
+  struct Update {
     std::optional<std::vector<HostEntry>> hosts{};  // a run has listed these
-    std::string complaint{};                        // a run has failed in another way than the last
+    std::string error{};  // the error of a run, unless the run before had the same error
   };
-  News advance(TimePoint now);
+  Update advance(TimePoint now);
   // When to call advance() again, even if the poller reports nothing.
-  TimePoint deadline() const { return process_.pid > 0 ? give_up_ : next_run_; }
+  TimePoint deadline() const { return process_.pid > 0 ? run_deadline_ : next_run_; }
 
  private:
   Status start(TimePoint now);
   void read();
   Result<std::vector<HostEntry>> result() const;
-  void end();
+  void end_run();
 
   DiscoveryPlan plan_;
   std::string name_;  // of the command, for messages to the user
   Poller& poller_;
   std::uint64_t tag_;
-  const OriginalState& state_;
-  StartedWorker process_;  // pid 0: it does not run
+  const OriginalProcessState& state_;
+  StartedProcess process_;  // pid 0: it does not run
   Descriptor output_;
   std::string text_;
   TimePoint next_run_{};
-  TimePoint give_up_{};
-  bool was_too_late_ = false;
+  TimePoint run_deadline_{};
+  bool timed_out_ = false;
   std::optional<int> exit_code_{};
-  std::string last_complaint_;
+  std::string last_error_;
 };
 
 }  // namespace farandole

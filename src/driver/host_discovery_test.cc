@@ -36,19 +36,19 @@ class HostDiscoveryTest : public ::testing::Test {
     ::getrlimit(RLIMIT_NOFILE, &state_.descriptor_limit);
   }
   // Runs the program once and returns its outcome.
-  HostDiscovery::News run_once(HostDiscovery& discovery) {
-    now_ += HostDiscovery::kPause;
-    const TimePoint hang_guard = std::chrono::steady_clock::now() + seconds(60);
-    auto news = discovery.advance(now_);
-    while (!news.hosts && news.complaint.empty() && !is_idle(discovery)) {
-      EXPECT_LT(std::chrono::steady_clock::now(), hang_guard);
+  HostDiscovery::Update run_once(HostDiscovery& discovery) {
+    now_ += HostDiscovery::kRunPause;
+    const TimePoint test_deadline = std::chrono::steady_clock::now() + seconds(60);
+    auto update = discovery.advance(now_);
+    while (!update.hosts && update.error.empty() && !is_idle(discovery)) {
+      EXPECT_LT(std::chrono::steady_clock::now(), test_deadline);
       (void)poller_.wait(std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
-      news = discovery.advance(now_);
+      update = discovery.advance(now_);
     }
-    return news;
+    return update;
   }
   bool is_idle(const HostDiscovery& discovery) const {
-    return discovery.deadline() == now_ + HostDiscovery::kPause;
+    return discovery.deadline() == now_ + HostDiscovery::kRunPause;
   }
   HostDiscovery discovery(const char* program, int slots_max = 100) {
     return HostDiscovery({.program = program, .slots_max = slots_max, .slots_default = 3}, poller_,
@@ -56,7 +56,7 @@ class HostDiscoveryTest : public ::testing::Test {
   }
 
   TimePoint now_ = std::chrono::steady_clock::now();
-  OriginalState state_{};
+  OriginalProcessState state_{};
   Poller poller_ = Poller::create().value();
 };
 
@@ -66,31 +66,31 @@ TEST_F(HostDiscoveryTest, ListsHosts) {
   EXPECT_THAT(texts(run_once(one).hosts.value()), ElementsAre("hen:2", "owl:4", "fox:3"));
 }
 
-TEST_F(HostDiscoveryTest, AFailureIsToldOnce) {
+TEST_F(HostDiscoveryTest, ARepeatedFailureIsReportedOnce) {
   auto one = discovery("echo hen; exit 3");
-  EXPECT_THAT(run_once(one).complaint, HasSubstr("has failed with exit code 3"));
+  EXPECT_THAT(run_once(one).error, HasSubstr("has failed with exit code 3"));
   const auto again = run_once(one);
-  EXPECT_EQ(again.complaint, "");
-  EXPECT_FALSE(again.hosts.has_value()) << "what a failed program writes does not count";
+  EXPECT_EQ(again.error, "");
+  EXPECT_FALSE(again.hosts.has_value()) << "the output of a failed program does not count";
 }
 
-TEST_F(HostDiscoveryTest, OutputThatIsNoListIsNamed) {
+TEST_F(HostDiscoveryTest, OutputThatIsNotAListIsAnError) {
   auto one = discovery("echo '-oProxyCommand=x'");
-  EXPECT_THAT(run_once(one).complaint, HasSubstr("line 1"));
+  EXPECT_THAT(run_once(one).error, HasSubstr("line 1"));
   auto other = discovery("true");
-  EXPECT_THAT(run_once(other).complaint, HasSubstr("names no host"));
+  EXPECT_THAT(run_once(other).error, HasSubstr("names no host"));
 }
 
 TEST_F(HostDiscoveryTest, AProgramThatHangsIsKilled) {
   auto one = discovery("sleep 1000");
   (void)one.advance(now_);
-  now_ += HostDiscovery::kTimeMax;
-  EXPECT_THAT(one.advance(now_).complaint, HasSubstr("has not ended within 20 s; it was killed"));
+  now_ += HostDiscovery::kRunTimeMax;
+  EXPECT_THAT(one.advance(now_).error, HasSubstr("has not ended within 20 s; it was killed"));
 }
 
 TEST_F(HostDiscoveryTest, TooMuchOutputIsAnError) {
   auto one = discovery("yes hen | head -c 2000000");
-  EXPECT_THAT(run_once(one).complaint, HasSubstr("writes more than 1048576 bytes"));
+  EXPECT_THAT(run_once(one).error, HasSubstr("writes more than 1048576 bytes"));
 }
 
 TEST(FirstHosts, AreWholeHosts) {
@@ -105,13 +105,14 @@ TEST_F(HostDiscoveryTest, TheJobWaitsForEnoughSlots) {
   const Descriptor signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
   std::vector<std::string> lines;
   const auto show = [&](const std::string& line) { lines.push_back(line); };
-  const auto found = find_first_hosts({.program = "echo a:2", .slots_first = 2, .slots_max = 4},
+  const auto found = find_first_hosts({.program = "echo a:2", .slots_at_start = 2, .slots_max = 4},
                                       {seconds(60), signals}, state_, show);
   ASSERT_TRUE(found.ok());
   EXPECT_THAT(texts(found->hosts), ElementsAre("a:2"));
   EXPECT_THAT(lines, IsEmpty());
-  const auto missing = find_first_hosts({.program = "echo a:2", .slots_first = 3, .slots_max = 4},
-                                        {seconds(5), signals}, state_, show);
+  const auto missing =
+      find_first_hosts({.program = "echo a:2", .slots_at_start = 3, .slots_max = 4},
+                       {seconds(5), signals}, state_, show);
   EXPECT_THAT(missing.status().message(), HasSubstr("no hosts with 3 slots were found within 5 s"));
   EXPECT_THAT(lines, ElementsAre("the hosts have 2 slots so far; the job starts when there are 3"));
 }
@@ -124,8 +125,9 @@ TEST_F(HostDiscoveryTest, ASignalEndsTheSearch) {
   ::sigprocmask(SIG_BLOCK, &signal, &before);
   const Descriptor signals(::signalfd(-1, &signal, SFD_CLOEXEC | SFD_NONBLOCK));
   ::raise(SIGTERM);
-  const auto found = find_first_hosts({.program = "sleep 1000", .slots_first = 1, .slots_max = 4},
-                                      {seconds(60), signals}, state_, [](const std::string&) {});
+  const auto found =
+      find_first_hosts({.program = "sleep 1000", .slots_at_start = 1, .slots_max = 4},
+                       {seconds(60), signals}, state_, [](const std::string&) {});
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->signal, SIGTERM);
@@ -139,7 +141,7 @@ TEST_F(HostDiscoveryTest, TheEndOfTheCallerEndsTheSearch) {
   if (caller == 0) ::_exit(0);
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, caller, 0)));
   const auto found =
-      find_first_hosts({.program = "sleep 1000", .slots_first = 1, .slots_max = 4},
+      find_first_hosts({.program = "sleep 1000", .slots_at_start = 1, .slots_max = 4},
                        {seconds(60), signals, pidfd.get()}, state_, [](const std::string&) {});
   ::waitpid(caller, nullptr, 0);
   ASSERT_TRUE(found.ok());

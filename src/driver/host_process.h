@@ -15,7 +15,7 @@
 namespace farandole {
 
 struct HostProcess {
-  enum class State { kWaiting, kConnecting, kGreeted, kOrdered, kEnded };
+  enum class State { kWaiting, kConnecting, kGreeted, kHasOrder, kEnded };
 
   HostProcess(const HostEntry& host, Poller& poller, RemoteProcess::Tags tags, int first)
       : remote(host, poller, tags), first_rank(first) {}
@@ -25,29 +25,29 @@ struct HostProcess {
   RemoteProcess remote;
   State state = State::kWaiting;
   int output = -1;  // we read its standard output from this descriptor of JobOutput
-  TimePoint answer_by{};
-  bool had_order = false;
-  bool has_failed = false;     // it could not be started
-  bool has_said_code = false;  // the launcher there has said that its exit code is kSshError
+  TimePoint answer_deadline{};
+  bool got_order = false;
+  bool has_failed = false;         // it could not be started
+  bool has_exit_code_255 = false;  // the launcher there has said that its exit code is kSshError
   int first_rank = 0;
   std::unique_ptr<StreamRelay> relay{};  // null if nothing is relayed, or before the order
-  std::string report{};                  // the begin of the next line of its launcher's report
-  // The rest is for elastic jobs.
+  std::string report{};                  // the beginning of the next line of its launcher's report
+  // The following fields are for elastic jobs.
   bool told_to_leave = false;  // by the driver
   bool is_leaving = false;
   bool takes_part = false;   // it has joined the job, and was not lost since
   bool job_is_over = false;  // node 0 has said so
-  std::optional<TimePoint> kill_at{};
-  std::optional<TimePoint> joined_at{};
-  int failures = 0;                        // how often it has failed
-  std::optional<TimePoint> start_again{};  // when to start it again
-  std::string why_failed{};                // why it must be started again
+  std::optional<TimePoint> kill_time{};
+  std::optional<TimePoint> join_time{};
+  int failure_count = 0;                    // how often it has failed
+  std::optional<TimePoint> restart_time{};  // when to start it again
+  std::string why_failed{};                 // why it must be started again
 };
 
-// Whether the connection to a host, or our process there, has ended and not by itself.
-bool is_lost(const HostProcess& process);
-// Call these when the process has ended: how, for the user; and the exit code of the launcher, or 1
-// if it is not known.
+// Whether the connection to the host was lost, or our process was killed by a signal.
+bool was_lost(const HostProcess& process);
+// Call these when the process has ended. how_it_ended() returns a text for the user. exit_code_of()
+// returns the exit code of the launcher, or 1 if it is not known.
 std::string how_it_ended(const HostProcess& process);
 int exit_code_of(const HostProcess& process);
 

@@ -12,12 +12,12 @@
 
 namespace farandole {
 
-std::optional<RelayedParts> HostRelays::parts() const {
-  const RelayedParts parts{.has_channels = caller_.door >= 0,
-                           .has_streams = !caller_.streams.empty(),
-                           .has_copies = files_.has_value()};
-  const bool has_any = caller_.report >= 0 || parts != RelayedParts();
-  return has_any ? std::optional(parts) : std::nullopt;
+std::optional<RelayedParts> HostRelays::relayed_parts() const {
+  const RelayedParts relayed{.has_channels = caller_.door >= 0,
+                             .has_streams = !caller_.streams.empty(),
+                             .has_copies = files_.has_value()};
+  const bool has_any = caller_.report >= 0 || relayed != RelayedParts();
+  return has_any ? std::optional(relayed) : std::nullopt;
 }
 
 Status HostRelays::begin(HostProcess& process, std::uint64_t tag) {
@@ -50,7 +50,7 @@ void HostRelays::add_copies(const HostProcess& process, std::vector<RelayStream>
       const auto write = [this, rank, stream](std::string_view bytes) {
         if (const auto complaint = files_->write(rank, stream, bytes)) output_.error(*complaint);
       };
-      streams.push_back({.id = copy_stream(worker, stream), .taker = write});
+      streams.push_back({.id = copy_stream(worker, stream), .consume = write});
     }
   }
 }
@@ -65,16 +65,18 @@ bool HostRelays::serve(HostProcess& process) {
   return true;
 }
 
-// The lines of all launchers go to one descriptor, so each is passed on as a whole.
+// The lines of all launchers go to one descriptor, so only whole lines are passed on.
 void HostRelays::take_report(HostProcess& process, std::string_view bytes) {
-  std::string& rest = process.report;
-  rest += bytes;
-  for (auto end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
-    const std::string_view line = std::string_view(rest).substr(0, end + 1);
-    // Several launchers may name a cause of their own. The first one to know it has seen it first.
-    const bool is_cause = line.starts_with(kCauseLine);
-    if (!is_cause || !std::exchange(has_told_cause_, true)) report_.pass_on(line);
-    rest.erase(0, end + 1);
+  std::string& incomplete_line = process.report;
+  incomplete_line += bytes;
+  for (auto end = incomplete_line.find('\n'); end != std::string::npos;
+       end = incomplete_line.find('\n')) {
+    const std::string_view line = std::string_view(incomplete_line).substr(0, end + 1);
+    // Several launchers may name a cause. The launcher that names its cause first has seen the
+    // first failure, so later causes are dropped.
+    const bool is_cause = line.starts_with(kCauseLineBeginning);
+    if (!is_cause || !std::exchange(has_reported_cause_, true)) report_.pass_on(line);
+    incomplete_line.erase(0, end + 1);
   }
 }
 

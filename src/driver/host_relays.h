@@ -1,5 +1,5 @@
-// HostRelays: what the driver relays between the program that has started the job and the launchers
-// on the hosts: the channels and the output of the workers, the reports of the launchers, and
+// HostRelays: relays data between the program that has started the job and the launchers on the
+// hosts. The data are the channels and the output of the workers, the reports of the launchers, and
 // copies of the output for files.
 #pragma once
 
@@ -23,8 +23,9 @@ namespace farandole {
 // Only one thread may use it. No function blocks.
 class HostRelays {
  public:
-  // `files` is empty, or for all ranks. The poller reports `report_tag` when the program that has
-  // started the job can read more of the report. The references must outlive this object.
+  // `files` is either empty or has the files of all ranks. The poller reports `report_tag` when the
+  // program that has started the job can read more of the report. The references must outlive this
+  // object.
   HostRelays(const CallerDescriptors& caller, std::optional<RankFiles> files, Poller& poller,
              std::uint64_t report_tag, JobOutput& output)
       : caller_(caller),
@@ -33,11 +34,12 @@ class HostRelays {
         output_(output),
         report_(poller, report_tag, caller.report) {}
 
-  // What the launchers have to relay; empty if the output that they show is all that we need.
-  std::optional<RelayedParts> parts() const;
+  // The parts that the launchers must relay. Empty if the driver only needs the output that they
+  // show.
+  std::optional<RelayedParts> relayed_parts() const;
   // From now on, the launcher's standard input and output are two of the streams that are relayed.
-  // The launcher sends nothing between its greeting and its order. The poller reports `tag` when
-  // the relay has something to do. Errors: kStop.
+  // The launcher does not send data between its greeting and its order. The poller reports `tag`
+  // when the relay has something to do. Errors: kStop.
   Status begin(HostProcess& process, std::uint64_t tag);
   // Call it when the poller reports the relay of the process. Returns whether everything is
   // written; then the poller does not report the relay again.
@@ -55,7 +57,7 @@ class HostRelays {
   Poller& poller_;
   JobOutput& output_;
   CallerReport report_;
-  bool has_told_cause_ = false;  // which rank has failed first
+  bool has_reported_cause_ = false;  // which rank has failed first
 };
 
 }  // namespace farandole

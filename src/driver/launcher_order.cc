@@ -28,13 +28,13 @@ std::optional<RelayedParts> parts_of(std::uint8_t bits) {
 }
 
 // Reads or writes all fields, except the last ones, which are `replaces` and `relayed`.
-void fields(auto& visit, auto& order) {
+void visit_fields(auto& visit, auto& order) {
   visit(order.folder), visit(order.environment), visit(order.flags), visit(order.program);
   visit(order.has_colors), visit(order.columns), visit(order.nodes), visit(order.node);
   visit(order.host), visit(order.first_host), visit(order.addresses);
 }
 
-void fields_of_replacement(auto& visit, auto& replaces) {
+void visit_replacement_fields(auto& visit, auto& replaces) {
   visit(replaces.number), visit(replaces.epoch), visit(replaces.workers), visit(replaces.nodes);
 }
 
@@ -42,16 +42,16 @@ void fields_of_replacement(auto& visit, auto& replaces) {
 
 Bytes encode(const LauncherOrder& order) {
   FieldWriter writer;
-  fields(writer, order);
+  visit_fields(writer, order);
   writer(order.replaces.has_value());
-  if (order.replaces) fields_of_replacement(writer, *order.replaces);
+  if (order.replaces) visit_replacement_fields(writer, *order.replaces);
   writer(bits_of(order.relayed));
-  const Bytes rest = writer.bytes.take();
-  const auto length = static_cast<std::uint32_t>(rest.size());
-  Bytes whole(sizeof(length) + rest.size());
-  std::memcpy(whole.data(), &length, sizeof(length));
-  std::ranges::copy(rest, whole.begin() + sizeof(length));
-  return whole;
+  const Bytes content = writer.bytes.take();
+  const auto length = static_cast<std::uint32_t>(content.size());
+  Bytes message(sizeof(length) + content.size());
+  std::memcpy(message.data(), &length, sizeof(length));
+  std::ranges::copy(content, message.begin() + sizeof(length));
+  return message;
 }
 
 std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes) {
@@ -59,9 +59,9 @@ std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> by
   LauncherOrder order;
   std::uint8_t relayed = 0;
   bool replaces = false;
-  fields(reader, order);
+  visit_fields(reader, order);
   reader(replaces);
-  if (replaces) fields_of_replacement(reader, order.replaces.emplace());
+  if (replaces) visit_replacement_fields(reader, order.replaces.emplace());
   reader(relayed);
   order.relayed = parts_of(relayed);
   const bool is_possible =

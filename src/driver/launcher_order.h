@@ -44,10 +44,11 @@ struct LauncherOrder {
   std::uint32_t node = 0;
   std::string host;        // the name of the host, as the user has written it
   std::string first_host;  // the name of node 0's host
-  // Of node 0's launcher. Empty for node 0 itself, unless it replaces another launcher.
+  // The addresses of node 0's launcher. Empty in the order to node 0, unless it replaces another
+  // launcher.
   std::vector<std::string> addresses;
   std::optional<Replacement> replaces{};  // node 0: see NodeOptions
-  // Empty: the streams of the connection are those of the launcher.
+  // Empty: nothing is relayed, and the launcher uses the streams of the connection itself.
   std::optional<RelayedParts> relayed{};
 
   friend bool operator==(const LauncherOrder&, const LauncherOrder&) = default;
@@ -55,12 +56,12 @@ struct LauncherOrder {
 
 inline constexpr std::size_t kOrderBytesMax = 900'000;
 
-// Four bytes with the length of the rest, and the rest.
+// Returns the encoded order: first the length of the fields in four bytes, and then the fields.
 Bytes encode(const LauncherOrder& order);
-// Decodes the rest. Empty if the bytes are not an order.
+// Decodes the fields, without the length. Empty if the bytes are not an order.
 std::optional<LauncherOrder> decode_launcher_order(std::span<const std::byte> bytes);
 
-// How the first line begins; the version of the program follows.
+// The beginning of the greeting line; the version of the program follows.
 inline constexpr std::string_view kAgentGreeting = "farandole agent ";
 
 }  // namespace farandole

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-LauncherOrder an_order() {
+LauncherOrder sample_order() {
   return {.folder = "/home/a b",
           .environment = {"PATH=/bin", "OMP_NUM_THREADS=", std::string("X=a\0b\n", 6)},
           .flags = {"--timeline", "t.json", "-n", "4"},
@@ -25,29 +25,29 @@ LauncherOrder an_order() {
 
 std::span<const std::byte> rest_of(const Bytes& bytes) { return std::span(bytes).subspan(4); }
 
-TEST(LauncherOrderTest, SurvivesTheTrip) {
-  const Bytes bytes = encode(an_order());
+TEST(LauncherOrderTest, DecodingReturnsTheEncodedOrder) {
+  const Bytes bytes = encode(sample_order());
   EXPECT_EQ(ByteReader(bytes).get<std::uint32_t>(), bytes.size() - 4);
-  EXPECT_EQ(decode_launcher_order(rest_of(bytes)), an_order());
+  EXPECT_EQ(decode_launcher_order(rest_of(bytes)), sample_order());
 }
 
-TEST(LauncherOrderTest, CutExtendedOrImpossibleBytesAreNone) {
-  Bytes bytes = encode(an_order());
+TEST(LauncherOrderTest, InvalidBytesAreRejected) {
+  Bytes bytes = encode(sample_order());
   for (std::size_t count = 0; count < bytes.size() - 4; ++count)
     EXPECT_FALSE(decode_launcher_order(rest_of(bytes).first(count)).has_value());
   bytes.push_back(std::byte{0});
   EXPECT_FALSE(decode_launcher_order(rest_of(bytes)).has_value());
-  LauncherOrder order = an_order();
+  LauncherOrder order = sample_order();
   order.node = 3;
   EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
-  order = an_order();
+  order = sample_order();
   order.program.clear();
   EXPECT_FALSE(decode_launcher_order(rest_of(encode(order))).has_value());
 }
 
-TEST(LauncherOrderTest, ChangedBytesDoNoHarm) {
+TEST(LauncherOrderTest, ChangedBytesAreDecodedSafely) {
   std::mt19937 random(1);
-  const Bytes bytes = encode(an_order());
+  const Bytes bytes = encode(sample_order());
   for (int i = 0; i < 20'000; ++i) {
     Bytes changed(bytes.begin() + 4, bytes.end());
     for (auto change = random() % 4; change < 4; ++change)

@@ -20,15 +20,15 @@
 namespace farandole {
 namespace {
 
-constexpr auto kSecretTime = std::chrono::seconds(60);
+constexpr auto kSecretTimeout = std::chrono::seconds(60);
 
-Status driver_is_gone() { return Status::stop(""); }
+Status driver_gone_error() { return Status::stop(""); }
 
 Status read_all(std::span<std::byte> into) {
   while (!into.empty()) {
     const ssize_t count = ::read(STDIN_FILENO, into.data(), into.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return driver_is_gone();
+    if (count <= 0) return driver_gone_error();
     into = into.subspan(static_cast<std::size_t>(count));
   }
   return {};
@@ -49,10 +49,10 @@ Result<LauncherOrder> read_order() {
 }  // namespace
 
 Result<LauncherSession> LauncherSession::begin(std::string_view version) {
-  if (!write_greeting(format_text("{}{}", kAgentGreeting, version))) return driver_is_gone();
+  if (!write_greeting(format_text("{}{}", kAgentGreeting, version))) return driver_gone_error();
   const auto secret =
-      JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTime);
-  if (secret.status().code() == StatusCode::kFixCall) return driver_is_gone();
+      JobSecret::read_descriptor(STDIN_FILENO, std::chrono::steady_clock::now() + kSecretTimeout);
+  if (secret.status().code() == StatusCode::kFixCall) return driver_gone_error();
   if (!secret.ok()) return secret.status();
   FARANDOLE_TRY_ASSIGN(LauncherOrder order, read_order());
   FARANDOLE_TRY_ASSIGN(const Descriptor shared, share_secret(*secret));
@@ -60,7 +60,7 @@ Result<LauncherSession> LauncherSession::begin(std::string_view version) {
   return LauncherSession(std::move(order), std::move(readable));
 }
 
-Status LauncherSession::enter() const {
+Status LauncherSession::apply_order() const {
   if (::chdir(order_.folder.c_str()) != 0)
     return Status::fix_call(format_text(
         "the working directory {} cannot be used on this host: {}; start the job in a folder that "

@@ -1,5 +1,5 @@
-// LauncherSession: the side of the process that the driver has started on a host. It receives the
-// secret and the order. After that, the process is the launcher of this host.
+// LauncherSession: with it, a process that the driver has started on a host receives the secret and
+// the order. After that, the process is the launcher of this host.
 #pragma once
 
 #include <string_view>
@@ -20,8 +20,8 @@ class LauncherSession {
 
   const LauncherOrder& order() const { return order_; }
   // Changes this process's working directory and environment. Errors: kFixCall.
-  Status enter() const;
-  // This launcher's part in the job, as far as the order tells it. Errors: kFixCall.
+  Status apply_order() const;
+  // Returns the options of this launcher's node that are in the order. Errors: kFixCall.
   Result<NodeOptions> node_options() const;
   // A descriptor of memory with the job's secret, for SecretSource; borrowed.
   int secret() const { return secret_.get(); }

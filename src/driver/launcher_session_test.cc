@@ -74,8 +74,8 @@ TEST_F(LauncherSessionTest, TheOrderFollowsTheSecret) {
   EXPECT_EQ(options->addresses.at(0).text(), "10.0.0.1:4000");
 }
 
-// The driver has said why, so the launcher says nothing.
-TEST_F(LauncherSessionTest, ADriverThatIsGoneIsNoError) {
+// The driver has already reported why it ends, so the launcher reports nothing.
+TEST_F(LauncherSessionTest, TheLossOfTheDriverHasNoErrorText) {
   for (const std::string& input : {std::string(), std::string(31, 's'), secret_, secret_ + "\1",
                                    secret_ + number(100) + "part of an order"}) {
     const auto session = begin(input);
@@ -84,7 +84,7 @@ TEST_F(LauncherSessionTest, ADriverThatIsGoneIsNoError) {
   }
 }
 
-TEST_F(LauncherSessionTest, WhatIsNotAnOrderIsRejected) {
+TEST_F(LauncherSessionTest, BytesThatAreNotAnOrderAreRejected) {
   EXPECT_EQ(begin(secret_ + number(kOrderBytesMax + 1)).status().message(),
             "`farandole agent` is started by `farandole run -H …`, not by users");
   EXPECT_EQ(begin(secret_ + number(4) + "word").status().message(),

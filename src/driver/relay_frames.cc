@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kShownBytes = 80;  // of bytes that are not a frame
+constexpr std::size_t kShownBytesMax = 80;  // how much an error shows of bytes that are not a frame
 
 void append_header(std::string& bytes, RelayFrame::Kind kind, std::uint32_t stream,
                    std::uint32_t count) {
@@ -55,9 +55,9 @@ void RelayFrameReader::push(std::string_view bytes) {
 }
 
 Result<std::optional<RelayFrame>> RelayFrameReader::next() {
-  const std::string_view rest = std::string_view(bytes_).substr(start_);
-  if (rest.size() < kRelayHeaderBytes) return std::optional<RelayFrame>();
-  ByteReader header(std::as_bytes(std::span(rest.data(), kRelayHeaderBytes)));
+  const std::string_view unread = std::string_view(bytes_).substr(start_);
+  if (unread.size() < kRelayHeaderBytes) return std::optional<RelayFrame>();
+  ByteReader header(std::as_bytes(std::span(unread.data(), kRelayHeaderBytes)));
   RelayFrame frame{.kind = header.get<RelayFrame::Kind>(),
                    .stream = header.get<std::uint32_t>(),
                    .count = header.get<std::uint32_t>()};
@@ -65,10 +65,10 @@ Result<std::optional<RelayFrame>> RelayFrameReader::next() {
     return Status::stop(
         format_text("the remote host has sent text that is not from Farandole: \"{}\"; start-up "
                     "files of the shell must not write in the background",
-                    escape_controls(std::string(rest.substr(0, kShownBytes)))));
+                    escape_controls(std::string(unread.substr(0, kShownBytesMax)))));
   if (frame.kind == RelayFrame::Kind::kData) {
-    if (rest.size() < kRelayHeaderBytes + frame.count) return std::optional<RelayFrame>();
-    frame.payload = rest.substr(kRelayHeaderBytes, frame.count);
+    if (unread.size() < kRelayHeaderBytes + frame.count) return std::optional<RelayFrame>();
+    frame.payload = unread.substr(kRelayHeaderBytes, frame.count);
   }
   start_ += kRelayHeaderBytes + frame.payload.size();
   return std::optional(frame);

@@ -18,19 +18,19 @@ std::string three_frames() {
 }
 
 // Copies, because payloads are valid until the next push() only.
-struct Copy {
+struct CopiedFrame {
   Kind kind;
   std::uint32_t stream;
   std::uint32_t count;
   std::string payload;
-  friend bool operator==(const Copy&, const Copy&) = default;
+  friend bool operator==(const CopiedFrame&, const CopiedFrame&) = default;
 };
 
-std::vector<Copy> read_in_pieces(const std::string& bytes, std::size_t piece) {
+std::vector<CopiedFrame> read_in_pieces(const std::string& bytes, std::size_t piece) {
   RelayFrameReader reader;
-  std::vector<Copy> frames;
-  for (std::size_t at = 0; at < bytes.size(); at += piece) {
-    reader.push(std::string_view(bytes).substr(at, piece));
+  std::vector<CopiedFrame> frames;
+  for (std::size_t position = 0; position < bytes.size(); position += piece) {
+    reader.push(std::string_view(bytes).substr(position, piece));
     for (auto next = reader.next(); next.ok() && *next; next = reader.next())
       frames.push_back(
           {(*next)->kind, (*next)->stream, (*next)->count, std::string((*next)->payload)});
@@ -38,12 +38,12 @@ std::vector<Copy> read_in_pieces(const std::string& bytes, std::size_t piece) {
   return frames;
 }
 
-TEST(RelayFramesTest, SurviveInPiecesOfAnySize) {
+TEST(RelayFramesTest, AreDecodedFromPiecesOfAnySize) {
   const std::string bytes = three_frames();
   EXPECT_EQ(bytes.size(), 3 * kRelayHeaderBytes + 4);
-  const std::vector<Copy> expected{{Kind::kData, 7, 4, std::string("a\0b\n", 4)},
-                                   {Kind::kEnd, 0xFFFFFFFF, 0, ""},
-                                   {Kind::kCredit, 8, 0x10203, ""}};
+  const std::vector<CopiedFrame> expected{{Kind::kData, 7, 4, std::string("a\0b\n", 4)},
+                                          {Kind::kEnd, 0xFFFFFFFF, 0, ""},
+                                          {Kind::kCredit, 8, 0x10203, ""}};
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece)
     EXPECT_EQ(read_in_pieces(bytes, piece), expected) << "pieces of " << piece;
 }

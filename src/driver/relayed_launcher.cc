@@ -31,30 +31,30 @@
 namespace farandole {
 namespace {
 
-struct Pair {
+struct DescriptorPair {
   Descriptor ours;
   Descriptor theirs;
 };
 
-Status no_descriptor(const char* call) {
+Status descriptor_error(const char* call) {
   return Status::stop(format_text("{}: {} ({})", call, std::strerror(errno), descriptor_advice()));
 }
 
-Result<Pair> socket_pair() {
+Result<DescriptorPair> socket_pair() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return no_descriptor("socketpair");
-  return Pair{Descriptor(ends[0]), Descriptor(ends[1])};
+    return descriptor_error("socketpair");
+  return DescriptorPair{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 Result<Descriptor> duplicate(int descriptor) {
   Descriptor copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!copy.valid()) return no_descriptor("fcntl");
+  if (!copy.valid()) return descriptor_error("fcntl");
   return copy;
 }
 
 // All descriptors between us and the launcher.
-class Ends {
+class LauncherDescriptors {
  public:
   Status make(const RelayedParts& parts, int workers) {
     FARANDOLE_TRY_ASSIGN(Pipe input, make_pipe());
@@ -87,7 +87,7 @@ class Ends {
     return std::move(ours_);
   }
   // In the child: keeps only the launcher's ends, and returns them.
-  const CallerDescriptors& become_launcher() {
+  const CallerDescriptors& keep_launcher_ends() {
     ours_.clear();
     ::dup2(input_.get(), STDIN_FILENO);
     ::dup2(output_.get(), STDOUT_FILENO);
@@ -98,7 +98,7 @@ class Ends {
 
  private:
   Status add_channel(int worker) {
-    FARANDOLE_TRY_ASSIGN(Pair channel, socket_pair());
+    FARANDOLE_TRY_ASSIGN(DescriptorPair channel, socket_pair());
     FARANDOLE_TRY_ASSIGN(Descriptor source, duplicate(channel.ours.get()));
     ours_.push_back({.id = channel_stream(worker),
                      .source = std::move(source),
@@ -122,7 +122,7 @@ class Ends {
   CallerDescriptors caller_;
 };
 
-int fail(const Status& why) {
+int report_error(const Status& why) {
   std::fprintf(stderr, "farandole: %s\n", why.message().c_str());
   return 1;
 }
@@ -135,9 +135,9 @@ Result<StreamRelay> relay_to_driver(std::vector<RelayStream> streams) {
 
 // The launcher forwards signals to the workers, and gives them time to end.
 void pass_on_signals(const Descriptor& signals, pid_t launcher) {
-  signalfd_siginfo info{};
-  while (::read(signals.get(), &info, sizeof(info)) == sizeof(info))
-    if (info.ssi_signo != SIGCHLD) ::kill(launcher, static_cast<int>(info.ssi_signo));
+  signalfd_siginfo signal_info{};
+  while (::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info))
+    if (signal_info.ssi_signo != SIGCHLD) ::kill(launcher, static_cast<int>(signal_info.ssi_signo));
 }
 
 // Relays until the launcher has ended and the driver has got everything.
@@ -147,7 +147,7 @@ Result<ProcessEnd> relay_until_end(StreamRelay& relay, pid_t launcher, const Des
   if (!pidfd.valid() || !poller.add(pidfd.get(), Poller::Interest::kReading, 0) ||
       !poller.add(relay.descriptor(), Poller::Interest::kReading, 1) ||
       !poller.add(signals.get(), Poller::Interest::kReading, 2))
-    return no_descriptor("cannot watch the launcher");
+    return descriptor_error("cannot watch the launcher");
   std::optional<ProcessEnd> end;
   while (!end || !(relay.has_sent_everything() || relay.peer_is_gone())) {
     poller.wait(std::nullopt);
@@ -167,26 +167,27 @@ Result<ProcessEnd> relay_until_end(StreamRelay& relay, pid_t launcher, const Des
 
 int run_relayed_launcher(const RelayedParts& parts, int workers,
                          const std::function<int(const CallerDescriptors&)>& launch) {
-  const OriginalState state = save_and_adjust_state();
-  Ends ends;
-  if (const Status made = ends.make(parts, workers); !made.ok()) return fail(made);
+  const OriginalProcessState state = save_and_adjust_state();
+  LauncherDescriptors ends;
+  if (const Status status = ends.make(parts, workers); !status.ok()) return report_error(status);
   const sigset_t handled = handled_signals();
   block_signals(handled);
   const pid_t launcher = ::fork();
-  if (launcher < 0) return fail(no_descriptor("cannot start the launcher: fork"));
+  if (launcher < 0) return report_error(descriptor_error("cannot start the launcher: fork"));
   if (launcher == 0) {
     ::setrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
     ::sigprocmask(SIG_SETMASK, &state.signal_mask, nullptr);
-    ::_exit(launch(ends.become_launcher()));
+    ::_exit(launch(ends.keep_launcher_ends()));
   }
-  // If we fail, our ends close, and the launcher ends the job as if the driver were gone.
+  // If we fail, our ends close. The launcher then ends the job, because its driver seems to be
+  // gone.
   auto relay = relay_to_driver(ends.take_ours());
-  if (!relay.ok()) return fail(relay.status());
+  if (!relay.ok()) return report_error(relay.status());
   const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals.valid()) return fail(no_descriptor("signalfd"));
+  if (!signals.valid()) return report_error(descriptor_error("signalfd"));
   const auto end = relay_until_end(*relay, launcher, signals);
-  if (!end.ok()) return fail(end.status());
-  if (!relay->failure().ok()) return fail(relay->failure());
+  if (!end.ok()) return report_error(end.status());
+  if (!relay->failure().ok()) return report_error(relay->failure());
   return end->exit_code();
 }
 

@@ -1,6 +1,6 @@
 // The process between ssh and the launcher of a host, if a program calls functions on the workers.
-// The launcher runs in a child process. It gets the same kinds of descriptors as from a program on
-// its own host. This process carries their bytes to the driver and back.
+// The launcher runs in a child process. The launcher gets the same kinds of descriptors that a
+// program on its own host would pass. This process carries their bytes to the driver and back.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,10 @@
 namespace farandole {
 
 // Calls `launch` in a child process and returns the exit code that it returned, or 128 + the signal
-// that killed the child. Our standard input and output are the connection to the driver. If it
-// ends, the launcher's standard input ends, and so the launcher ends the job. Blocks until the
-// child has ended and the driver has got everything. The calling process must be single-threaded.
+// that killed the child. Our standard input and output are the connection to the driver. If this
+// connection ends, the launcher's standard input ends, and the launcher then ends the job. Blocks
+// until the child has ended and the driver has got everything. The calling process must be
+// single-threaded.
 int run_relayed_launcher(const RelayedParts& parts, int workers,
                          const std::function<int(const CallerDescriptors&)>& launch);
 

@@ -16,18 +16,18 @@
 namespace farandole {
 namespace {
 
-// While more than this waits for the connection, we read no sources. Then a signal to the job does
-// not wait behind much data.
-constexpr std::size_t kOutBytesMax = 256 << 10;
-constexpr std::size_t kReadBytes = 256 << 10;  // of the connection at once
+// While more bytes than this wait for the connection, the sources are not read. So a signal to the
+// job never waits behind much data.
+constexpr std::size_t kOutgoingBytesMax = 256 << 10;
+constexpr std::size_t kReadBytesMax = 256 << 10;  // bytes of the connection that are read at once
 
 // What our poller reports. The low half of its tag is the index of a stream.
-enum class Ready : std::uint64_t { kFromPeer, kToPeer, kSource, kSink };
-constexpr std::uint64_t tag_of(Ready ready, std::uint64_t index = 0) {
-  return static_cast<std::uint64_t>(ready) << 32U | index;
+enum class Event : std::uint64_t { kFromPeer, kToPeer, kSource, kSink };
+constexpr std::uint64_t tag_of(Event event, std::uint64_t index = 0) {
+  return static_cast<std::uint64_t>(event) << 32U | index;
 }
 
-bool has_no_bytes_now(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+bool is_would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 // The number of bytes that can be read now from a pipe or a socket.
 std::uint64_t readable_bytes(const Descriptor& descriptor) {
@@ -43,15 +43,15 @@ Status set_non_blocking(const Descriptor& descriptor) {
   return Status::stop(format_text("descriptor {} cannot be made non-blocking", descriptor.get()));
 }
 
-ssize_t read_some(const Descriptor& descriptor, std::span<char> into) {
+ssize_t read_some(const Descriptor& descriptor, std::span<char> buffer) {
   ssize_t count = -1;
   do {
-    count = ::read(descriptor.get(), into.data(), into.size());
+    count = ::read(descriptor.get(), buffer.data(), buffer.size());
   } while (count < 0 && errno == EINTR);
   return count;
 }
 
-// Ends our direction of a socket, whose other direction may go on; closes a pipe.
+// Closes a pipe. For a socket, ends only our direction, because the other direction may go on.
 void close_sink(Descriptor& sink) {
   ::shutdown(sink.get(), SHUT_WR);
   sink.reset();
@@ -61,7 +61,7 @@ void close_sink(Descriptor& sink) {
 
 void StreamRelay::Queue::pop(std::size_t count) {
   first_unsent_ += count;
-  if (first_unsent_ < bytes_.size() && first_unsent_ < kOutBytesMax) return;
+  if (first_unsent_ < bytes_.size() && first_unsent_ < kOutgoingBytesMax) return;
   bytes_.erase(0, first_unsent_);
   first_unsent_ = 0;
 }
@@ -70,17 +70,18 @@ StreamRelay::StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer
     : poller_(std::move(poller)),
       from_peer_(std::move(from_peer)),
       to_peer_(std::move(to_peer)),
-      buffer_(kReadBytes) {}
+      buffer_(kReadBytesMax) {}
 
 Result<StreamRelay> StreamRelay::create(Descriptor from_peer, Descriptor to_peer,
-                                        std::vector<RelayStream> streams, std::string_view before) {
+                                        std::vector<RelayStream> streams,
+                                        std::string_view first_bytes) {
   FARANDOLE_TRY_ASSIGN(Poller poller, Poller::create());
   FARANDOLE_TRY(set_non_blocking(from_peer));
   FARANDOLE_TRY(set_non_blocking(to_peer));
   StreamRelay relay(std::move(poller), std::move(from_peer), std::move(to_peer));
-  relay.out_.push(before);
+  relay.outgoing_.push(first_bytes);
   if (!relay.poller_.add(relay.from_peer_.get(), Poller::Interest::kReading,
-                         tag_of(Ready::kFromPeer)))
+                         tag_of(Event::kFromPeer)))
     return Status::stop(
         "the connection to a host cannot be watched; the limit is in "
         "/proc/sys/fs/epoll/max_user_watches");
@@ -88,57 +89,57 @@ Result<StreamRelay> StreamRelay::create(Descriptor from_peer, Descriptor to_peer
     if (stream.sink.valid()) FARANDOLE_TRY(set_non_blocking(stream.sink));
     relay.streams_.push_back({.ends = std::move(stream)});
   }
-  relay.watch();
+  relay.update_watches();
   return relay;
 }
 
 void StreamRelay::serve() {
-  for (const std::uint64_t ready : poller_.wait(std::chrono::steady_clock::now())) {
-    const std::size_t index = ready & 0xFFFFFFFFU;
-    switch (static_cast<Ready>(ready >> 32U)) {
-      case Ready::kFromPeer:
+  for (const std::uint64_t tag : poller_.wait(std::chrono::steady_clock::now())) {
+    const std::size_t index = tag & 0xFFFFFFFFU;
+    switch (static_cast<Event>(tag >> 32U)) {
+      case Event::kFromPeer:
         read_peer();
         break;
-      case Ready::kToPeer:
+      case Event::kToPeer:
         break;
-      case Ready::kSource:
+      case Event::kSource:
         read_source(index);
         break;
-      case Ready::kSink:
+      case Event::kSink:
         write_sink(index);
         break;
     }
   }
   for (std::size_t i = 0; i < streams_.size() && sources_are_complete_; ++i)
     if (streams_[i].held.empty() && readable_bytes(streams_[i].ends.source) == 0) end_source(i);
-  for (Stream& stream : streams_) release_held(stream);
+  for (Stream& stream : streams_) release_held_bytes(stream);
   write_peer();
-  watch();
+  update_watches();
 }
 
 void StreamRelay::read_peer() {
   const ssize_t count = read_some(from_peer_, buffer_);
-  if (count < 0 && has_no_bytes_now(errno)) return;
-  if (count <= 0) return lose_peer({});
+  if (count < 0 && is_would_block(errno)) return;
+  if (count <= 0) return handle_peer_loss({});
   reader_.push({buffer_.data(), static_cast<std::size_t>(count)});
   for (;;) {
     const auto frame = reader_.next();
-    if (!frame.ok()) return lose_peer(frame.status());
+    if (!frame.ok()) return handle_peer_loss(frame.status());
     if (!*frame) return;
-    if (const Status handled = handle(**frame); !handled.ok()) return lose_peer(handled);
+    if (const Status handled = handle(**frame); !handled.ok()) return handle_peer_loss(handled);
   }
 }
 
 Status StreamRelay::handle(const RelayFrame& frame) {
-  const auto stream =
-      std::ranges::find(streams_, frame.stream, [](const Stream& known) { return known.ends.id; });
+  const auto stream = std::ranges::find(streams_, frame.stream,
+                                        [](const Stream& candidate) { return candidate.ends.id; });
   if (stream == streams_.end())
     return Status::stop(format_text("a frame of the unknown stream {} has arrived", frame.stream));
   switch (frame.kind) {
     case RelayFrame::Kind::kData:
       return receive(*stream, frame.payload);
     case RelayFrame::Kind::kEnd:
-      stream->has_end = true;
+      stream->has_ended = true;
       write_sink(static_cast<std::size_t>(stream - streams_.begin()));
       return {};
     case RelayFrame::Kind::kCredit:
@@ -150,46 +151,46 @@ Status StreamRelay::handle(const RelayFrame& frame) {
 
 Status StreamRelay::receive(Stream& stream, std::string_view bytes) {
   stream.received += bytes.size();
-  if (stream.has_end || stream.received - stream.credited > kRelayWindowBytes)
+  if (stream.has_ended || stream.received - stream.credited > kRelayWindowBytes)
     return Status::stop(
         format_text("more bytes than allowed have arrived on stream {}", stream.ends.id));
   const std::size_t index = static_cast<std::size_t>(&stream - streams_.data());
-  if (stream.ends.taker && !stream.ends.follows_others) {
-    stream.ends.taker(bytes);
-    has_written(stream, bytes.size());
-  } else if (stream.ends.taker) {
+  if (stream.ends.consume && !stream.ends.follows_others) {
+    stream.ends.consume(bytes);
+    count_written(stream, bytes.size());
+  } else if (stream.ends.consume) {
     stream.held.push_back({std::string(bytes), marks_of_sinks(index)});
   } else if (stream.ends.sink.valid()) {
     stream.pending.push(bytes);
     write_sink(index);
   } else {
-    has_written(stream, bytes.size());  // the reader is gone
+    count_written(stream, bytes.size());  // the reader is gone
   }
   return {};
 }
 
 void StreamRelay::write_peer() {
-  while (to_peer_.valid() && out_.size() > 0) {
-    const std::string_view front = out_.front();
+  while (to_peer_.valid() && outgoing_.size() > 0) {
+    const std::string_view front = outgoing_.front();
     const ssize_t count = ::write(to_peer_.get(), front.data(), front.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && has_no_bytes_now(errno)) return;
+    if (count < 0 && is_would_block(errno)) return;
     if (count < 0) return end_sending();
-    out_.pop(static_cast<std::size_t>(count));
+    outgoing_.pop(static_cast<std::size_t>(count));
   }
 }
 
-// Nobody reads what we send. A peer that has ended may have sent bytes that we have not read yet.
+// The peer does not read any more. But bytes that it has sent before may still arrive.
 void StreamRelay::end_sending() {
   if (to_peer_is_watched_) poller_.remove(to_peer_.get());
   to_peer_is_watched_ = false;
   to_peer_.reset();
-  out_.pop(out_.size());
+  outgoing_.pop(outgoing_.size());
   for (std::size_t i = 0; i < streams_.size(); ++i) end_source(i);
 }
 
 // Bytes that have already arrived are still written. Then all sinks end.
-void StreamRelay::lose_peer(Status why) {
+void StreamRelay::handle_peer_loss(Status why) {
   if (peer_is_gone_) return;
   peer_is_gone_ = true;
   failure_ = std::move(why);
@@ -197,21 +198,21 @@ void StreamRelay::lose_peer(Status why) {
   from_peer_.reset();
   end_sending();
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    streams_[i].has_end = true;
+    streams_[i].has_ended = true;
     write_sink(i);
   }
 }
 
 void StreamRelay::peer_process_ended() {
   while (!peer_is_gone_) {
-    const std::uint64_t left = readable_bytes(from_peer_);
-    if (left == 0)
-      lose_peer({});
+    const std::uint64_t bytes_left = readable_bytes(from_peer_);
+    if (bytes_left == 0)
+      handle_peer_loss({});
     else
       read_peer();
   }
-  for (Stream& stream : streams_) release_held(stream);
-  watch();
+  for (Stream& stream : streams_) release_held_bytes(stream);
+  update_watches();
 }
 
 void StreamRelay::end_sources() {
@@ -220,28 +221,28 @@ void StreamRelay::end_sources() {
 }
 
 bool StreamRelay::has_sent_everything() const {
-  return out_.size() == 0 && std::ranges::none_of(streams_, [](const Stream& stream) {
+  return outgoing_.size() == 0 && std::ranges::none_of(streams_, [](const Stream& stream) {
            return stream.ends.source.valid();
          });
 }
 
 bool StreamRelay::has_written_everything() const {
   return peer_is_gone_ && std::ranges::all_of(streams_, [](const Stream& stream) {
-           return stream.pending.size() == 0 && (!stream.ends.taker || stream.held.empty());
+           return stream.pending.size() == 0 && (!stream.ends.consume || stream.held.empty());
          });
 }
 
 bool StreamRelay::may_read(const Stream& stream) const {
-  return stream.ends.source.valid() && stream.credit > 0 && out_.size() < kOutBytesMax &&
+  return stream.ends.source.valid() && stream.credit > 0 && outgoing_.size() < kOutgoingBytesMax &&
          (!stream.ends.follows_others || stream.held.empty());
 }
 
 void StreamRelay::read_source(std::size_t index) {
   Stream& stream = streams_[index];
   if (!may_read(stream)) return;
-  const std::size_t most = std::min<std::size_t>(kRelayPayloadBytesMax, stream.credit);
-  const ssize_t count = read_some(stream.ends.source, std::span(buffer_).first(most));
-  if (count < 0 && has_no_bytes_now(errno)) return;
+  const std::size_t bytes_max = std::min<std::size_t>(kRelayPayloadBytesMax, stream.credit);
+  const ssize_t count = read_some(stream.ends.source, std::span(buffer_).first(bytes_max));
+  if (count < 0 && is_would_block(errno)) return;
   if (count <= 0) return end_source(index);
   const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(count));
   if (stream.ends.follows_others)
@@ -259,14 +260,14 @@ void StreamRelay::end_source(std::size_t index) {
   if (to_peer_.valid()) {
     std::string frame;
     append_end(frame, stream.ends.id);
-    out_.push(frame);
+    outgoing_.push(frame);
   }
 }
 
 void StreamRelay::send(Stream& stream, std::string_view bytes) {
   std::string frame;
   append_data(frame, stream.ends.id, bytes);
-  out_.push(frame);
+  outgoing_.push(frame);
   stream.sent += bytes.size();
   stream.credit -= bytes.size();
 }
@@ -277,36 +278,36 @@ void StreamRelay::write_sink(std::size_t index) {
     const std::string_view front = stream.pending.front();
     const ssize_t count = ::write(stream.ends.sink.get(), front.data(), front.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && has_no_bytes_now(errno)) return;
-    if (count < 0) return fail_sink(index);
+    if (count < 0 && is_would_block(errno)) return;
+    if (count < 0) return drop_sink(index);
     stream.pending.pop(static_cast<std::size_t>(count));
-    has_written(stream, static_cast<std::size_t>(count));
+    count_written(stream, static_cast<std::size_t>(count));
   }
-  if (!stream.has_end || !stream.ends.sink.valid()) return;
+  if (!stream.has_ended || !stream.ends.sink.valid()) return;
   if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
   stream.sink_is_watched = false;
   close_sink(stream.ends.sink);
 }
 
-// Nobody reads the sink any more. Bytes that still arrive are dropped, so that the sender is not
+// The reader of the sink is gone. Bytes that still arrive are dropped, so that the sender is not
 // blocked.
-void StreamRelay::fail_sink(std::size_t index) {
+void StreamRelay::drop_sink(std::size_t index) {
   Stream& stream = streams_[index];
   if (stream.sink_is_watched) poller_.remove(stream.ends.sink.get());
   stream.sink_is_watched = false;
   stream.ends.sink.reset();
   const std::size_t dropped = stream.pending.size();
   stream.pending.pop(dropped);
-  has_written(stream, dropped);
+  count_written(stream, dropped);
 }
 
-void StreamRelay::has_written(Stream& stream, std::size_t count) {
+void StreamRelay::count_written(Stream& stream, std::size_t count) {
   stream.written += count;
   const std::uint64_t credit = stream.written - stream.credited;
   if (!to_peer_.valid() || credit < kRelayWindowBytes / 4) return;
   std::string frame;
   append_credit(frame, stream.ends.id, static_cast<std::uint32_t>(credit));
-  out_.push(frame);
+  outgoing_.push(frame);
   stream.credited = stream.written;
 }
 
@@ -335,51 +336,51 @@ bool StreamRelay::is_written(const Mark& mark) const {
   return !stream.ends.sink.valid() || stream.written >= mark.position;
 }
 
-void StreamRelay::release_held(Stream& stream) {
+void StreamRelay::release_held_bytes(Stream& stream) {
   while (!stream.held.empty()) {
-    const Held& first = stream.held.front();
-    const bool is_received = static_cast<bool>(stream.ends.taker);
+    const HeldBytes& first = stream.held.front();
+    const bool is_received = static_cast<bool>(stream.ends.consume);
     const bool is_free = std::ranges::all_of(first.marks, [&](const Mark& mark) {
       return is_received ? is_written(mark) : is_sent(mark);
     });
     if (!is_free) return;
-    const Held released = std::move(stream.held.front());
+    const HeldBytes released = std::move(stream.held.front());
     stream.held.pop_front();
     if (is_received) {
-      stream.ends.taker(released.bytes);
-      has_written(stream, released.bytes.size());
+      stream.ends.consume(released.bytes);
+      count_written(stream, released.bytes.size());
     } else if (to_peer_.valid()) {
       send(stream, released.bytes);
     }
   }
 }
 
-bool StreamRelay::set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
-                              std::uint64_t tag) {
-  if (wanted == is_watched) return true;
-  if (!wanted) poller_.remove(descriptor);
-  is_watched = wanted && poller_.add(descriptor, what, tag);
-  return is_watched == wanted;
+bool StreamRelay::set_watched(int descriptor, bool& is_watched, bool is_wanted,
+                              Poller::Interest interest, std::uint64_t tag) {
+  if (is_wanted == is_watched) return true;
+  if (!is_wanted) poller_.remove(descriptor);
+  is_watched = is_wanted && poller_.add(descriptor, interest, tag);
+  return is_watched == is_wanted;
 }
 
-void StreamRelay::watch() {
+void StreamRelay::update_watches() {
   bool watches_all = true;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];
     if (stream.ends.source.valid())
       watches_all &=
           set_watched(stream.ends.source.get(), stream.source_is_watched, may_read(stream),
-                      Poller::Interest::kReading, tag_of(Ready::kSource, i));
+                      Poller::Interest::kReading, tag_of(Event::kSource, i));
     if (stream.ends.sink.valid())
       watches_all &=
           set_watched(stream.ends.sink.get(), stream.sink_is_watched, stream.pending.size() > 0,
-                      Poller::Interest::kWriting, tag_of(Ready::kSink, i));
+                      Poller::Interest::kWriting, tag_of(Event::kSink, i));
   }
   if (to_peer_.valid())
-    watches_all &= set_watched(to_peer_.get(), to_peer_is_watched_, out_.size() > 0,
-                               Poller::Interest::kWriting, tag_of(Ready::kToPeer));
+    watches_all &= set_watched(to_peer_.get(), to_peer_is_watched_, outgoing_.size() > 0,
+                               Poller::Interest::kWriting, tag_of(Event::kToPeer));
   if (watches_all) return;
-  lose_peer(
+  handle_peer_loss(
       Status::stop("the streams of the workers cannot be watched; the limit is in "
                    "/proc/sys/fs/epoll/max_user_watches"));
 }

@@ -2,7 +2,7 @@
 // and back. The driver uses it because ssh is its only connection to another host.
 //
 // Each stream has its own flow control: at most kRelayWindowBytes of it are on the way or wait at
-// the other relay. So a stream that nobody reads delays no other stream, and memory is bounded.
+// the other relay. So an unread stream does not delay other streams, and memory is bounded.
 #pragma once
 
 #include <cstddef>
@@ -29,37 +29,42 @@ struct RelayStream {
   std::uint32_t id = 0;
   Descriptor source{};  // we send what can be read here
   Descriptor sink{};    // we write here what the other relay has sent; it becomes non-blocking
-  // In place of `sink`: is called with the bytes.
-  std::function<void(std::string_view)> taker{};
-  // Whether what is read from `source` is sent after everything that could be read at that time
-  // from the other sources, and whether `taker` is called after the other sinks have got what
-  // arrived before. So a report about a process comes after the last bytes of that process.
+  // Used instead of `sink`: it is called with the received bytes.
+  std::function<void(std::string_view)> consume{};
+  // Whether this stream stays behind the other streams. If so, bytes of `source` are sent after all
+  // bytes that the other sources held when these bytes were read. `consume` is called after the
+  // other sinks have got everything that arrived before. So a report about a process arrives after
+  // the last bytes of that process.
   bool follows_others = false;
 };
 
 // Only one thread may use it. It never blocks. SIGPIPE must be blocked or ignored.
 class StreamRelay {
  public:
-  // `from_peer` and `to_peer` are the connection; both become non-blocking. `before` is sent before
-  // the first frame. Errors: kStop.
+  // `from_peer` and `to_peer` are the connection; both become non-blocking. `first_bytes` is sent
+  // before the first frame. Errors: kStop.
   static Result<StreamRelay> create(Descriptor from_peer, Descriptor to_peer,
-                                    std::vector<RelayStream> streams, std::string_view before = {});
+                                    std::vector<RelayStream> streams,
+                                    std::string_view first_bytes = {});
 
   // Can be polled: it is readable when serve() has something to do.
   int descriptor() const { return poller_.descriptor(); }
   void serve();
 
-  // The processes at our sources have ended: each source ends when what it holds now is sent.
+  // Call it when the processes at our sources have ended. Each source then ends after the bytes
+  // that it holds now.
   void end_sources();
-  // Whether all sources have ended, and all of their bytes are sent (or the peer reads no more).
+  // Whether all sources have ended, and all their bytes are sent or the peer does not read any
+  // more.
   bool has_sent_everything() const;
 
-  // The process at the other end of the connection has ended: reads what it has left.
+  // Call it when the process at the other end of the connection has ended. Reads the bytes that
+  // this process has left.
   void peer_process_ended();
   bool peer_is_gone() const { return peer_is_gone_; }
   // Whether the peer is gone, and everything that has arrived from it is written.
   bool has_written_everything() const;
-  // Why the connection was given up; ok if it has just ended.
+  // The error that ended the connection; ok if the connection ended without an error.
   const Status& failure() const { return failure_; }
 
  private:
@@ -68,7 +73,7 @@ class StreamRelay {
     std::uint64_t position;  // in the bytes of that stream
   };
   // Bytes that wait for other streams.
-  struct Held {
+  struct HeldBytes {
     std::string bytes;
     std::vector<Mark> marks;
   };
@@ -86,16 +91,16 @@ class StreamRelay {
   };
   struct Stream {
     RelayStream ends;
-    std::size_t credit = kRelayWindowBytes;  // how much we may send
+    std::size_t credit = kRelayWindowBytes;  // how many bytes we may send
     std::uint64_t sent = 0;
     bool source_is_watched = false;
     Queue pending{};  // received, but not written yet
     std::uint64_t received = 0;
     std::uint64_t written = 0;
     std::uint64_t credited = 0;  // the part of `written` for which the peer has got new credit
-    bool has_end = false;        // no more bytes will arrive
+    bool has_ended = false;      // no more bytes will arrive
     bool sink_is_watched = false;
-    std::deque<Held> held{};  // of the source, or for the taker
+    std::deque<HeldBytes> held{};  // of the source, or for `consume`
   };
 
   StreamRelay(Poller poller, Descriptor from_peer, Descriptor to_peer);
@@ -104,30 +109,30 @@ class StreamRelay {
   Status receive(Stream& stream, std::string_view bytes);
   void write_peer();
   void end_sending();
-  void lose_peer(Status why);
+  void handle_peer_loss(Status why);
   bool may_read(const Stream& stream) const;
   void read_source(std::size_t index);
   void end_source(std::size_t index);
   void send(Stream& stream, std::string_view bytes);
   void write_sink(std::size_t index);
-  void fail_sink(std::size_t index);
-  void has_written(Stream& stream, std::size_t count);
+  void drop_sink(std::size_t index);
+  void count_written(Stream& stream, std::size_t count);
   std::vector<Mark> marks_of_sources(std::size_t except) const;
   std::vector<Mark> marks_of_sinks(std::size_t except) const;
   bool is_sent(const Mark& mark) const;
   bool is_written(const Mark& mark) const;
-  void release_held(Stream& stream);
+  void release_held_bytes(Stream& stream);
   // Returns false if the descriptor cannot be watched.
-  bool set_watched(int descriptor, bool& is_watched, bool wanted, Poller::Interest what,
+  bool set_watched(int descriptor, bool& is_watched, bool is_wanted, Poller::Interest interest,
                    std::uint64_t tag);
-  void watch();
+  void update_watches();
 
   Poller poller_;
   Descriptor from_peer_;
   Descriptor to_peer_;  // invalid: the peer reads no more
   RelayFrameReader reader_;
   std::vector<char> buffer_;  // for reading
-  Queue out_;                 // frames for the peer
+  Queue outgoing_;            // frames for the peer
   bool to_peer_is_watched_ = false;
   std::vector<Stream> streams_;
   bool sources_are_complete_ = false;

@@ -18,20 +18,20 @@
 namespace farandole {
 namespace {
 
-constexpr auto kHangTime = std::chrono::seconds(60);
+constexpr auto kTestTimeout = std::chrono::seconds(60);
 
-struct Ends {
+struct ConnectedPair {
   Descriptor first;
   Descriptor second;
 };
 
-Ends pipe_ends() {
+ConnectedPair pipe_ends() {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-Ends socket_ends() {
+ConnectedPair socket_ends() {
   std::array<int, 2> ends{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
@@ -48,12 +48,13 @@ std::string random_bytes(std::size_t count) {
   return bytes;
 }
 
-// Two relays that are connected by pipes. The first plays the driver, the second a host.
+// Two relays that are connected by pipes. The first relay stands for the driver, the second for a
+// host.
 struct RelaysInTest {
   RelaysInTest(std::vector<RelayStream> driver_ends, std::vector<RelayStream> host_ends) {
     ::signal(SIGPIPE, SIG_IGN);
-    Ends down = pipe_ends();
-    Ends up = pipe_ends();
+    ConnectedPair down = pipe_ends();
+    ConnectedPair up = pipe_ends();
     driver = make(std::move(up.first), std::move(down.second), std::move(driver_ends));
     host = make(std::move(down.first), std::move(up.second), std::move(host_ends));
   }
@@ -72,7 +73,7 @@ struct RelaysInTest {
   // Serves both relays until the condition is true.
   template <class Condition>
   void serve_until(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kHangTime;
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
     while (!condition()) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "hangs";
       serve();
@@ -83,7 +84,7 @@ struct RelaysInTest {
   std::unique_ptr<StreamRelay> host;
 };
 
-// Writes what fits now, and returns what is left.
+// Writes as many bytes as fit now, and returns the others.
 std::string_view write_some(const Descriptor& to, std::string_view bytes) {
   const ssize_t count = bytes.empty() ? 0 : ::write(to.get(), bytes.data(), bytes.size());
   return bytes.substr(count < 0 ? 0 : static_cast<std::size_t>(count));
@@ -97,134 +98,138 @@ bool read_some(const Descriptor& from, std::string& into) {
   return count != 0;
 }
 
-std::vector<RelayStream> one(RelayStream stream) {
+std::vector<RelayStream> single_stream(RelayStream stream) {
   std::vector<RelayStream> streams;
   streams.push_back(std::move(stream));
   return streams;
 }
 
 TEST(RelayTest, CarriesMuchDataInBothDirectionsOfASocket) {
-  Ends program = socket_ends();
-  Ends worker = socket_ends();
+  ConnectedPair program = socket_ends();
+  ConnectedPair worker = socket_ends();
   RelaysInTest relays(
-      one({.id = 5, .source = copy_of(program.second), .sink = std::move(program.second)}),
-      one({.id = 5, .source = copy_of(worker.second), .sink = std::move(worker.second)}));
+      single_stream(
+          {.id = 5, .source = copy_of(program.second), .sink = std::move(program.second)}),
+      single_stream({.id = 5, .source = copy_of(worker.second), .sink = std::move(worker.second)}));
   const std::string call = random_bytes(9'000'001);
   const std::string result = random_bytes(7'000'000);
-  std::string_view call_left = call;
-  std::string_view result_left = result;
-  std::string got_call;
-  std::string got_result;
+  std::string_view call_unsent = call;
+  std::string_view result_unsent = result;
+  std::string received_call;
+  std::string received_result;
   relays.serve_until([&] {
-    call_left = write_some(program.first, call_left);
-    result_left = write_some(worker.first, result_left);
-    read_some(worker.first, got_call);
-    read_some(program.first, got_result);
-    return got_call.size() == call.size() && got_result.size() == result.size();
+    call_unsent = write_some(program.first, call_unsent);
+    result_unsent = write_some(worker.first, result_unsent);
+    read_some(worker.first, received_call);
+    read_some(program.first, received_result);
+    return received_call.size() == call.size() && received_result.size() == result.size();
   });
-  EXPECT_TRUE(got_call == call);
-  EXPECT_TRUE(got_result == result);
+  EXPECT_TRUE(received_call == call);
+  EXPECT_TRUE(received_result == result);
   // The end of one direction leaves the other one open.
   ::shutdown(program.first.get(), SHUT_WR);
-  relays.serve_until([&] { return !read_some(worker.first, got_call); });
+  relays.serve_until([&] { return !read_some(worker.first, received_call); });
   write_some(worker.first, "last");
   relays.serve_until([&] {
-    read_some(program.first, got_result);
-    return got_result.ends_with("last");
+    read_some(program.first, received_result);
+    return received_result.ends_with("last");
   });
   worker.first.reset();
-  relays.serve_until([&] { return !read_some(program.first, got_result); });
-  EXPECT_EQ(got_result.size(), result.size() + 4);
+  relays.serve_until([&] { return !read_some(program.first, received_result); });
+  EXPECT_EQ(received_result.size(), result.size() + 4);
 }
 
-TEST(RelayTest, AStreamThatNobodyReadsIsBoundedAndDelaysNoOther) {
-  Ends blocked_source = pipe_ends();
-  Ends blocked_sink = pipe_ends();
-  Ends source = pipe_ends();
-  Ends sink = pipe_ends();
-  std::vector<RelayStream> driver_ends = one({.id = 1, .source = std::move(blocked_source.first)});
+TEST(RelayTest, AnUnreadStreamIsBoundedAndDoesNotDelayOthers) {
+  ConnectedPair blocked_source = pipe_ends();
+  ConnectedPair blocked_sink = pipe_ends();
+  ConnectedPair source = pipe_ends();
+  ConnectedPair sink = pipe_ends();
+  std::vector<RelayStream> driver_ends =
+      single_stream({.id = 1, .source = std::move(blocked_source.first)});
   driver_ends.push_back({.id = 2, .source = std::move(source.first)});
-  std::vector<RelayStream> host_ends = one({.id = 1, .sink = std::move(blocked_sink.second)});
+  std::vector<RelayStream> host_ends =
+      single_stream({.id = 1, .sink = std::move(blocked_sink.second)});
   host_ends.push_back({.id = 2, .sink = std::move(sink.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
-  const std::string much = random_bytes(8 << 20);
-  std::string_view blocked_left = much;
-  std::string_view left = much;
-  std::string got;
+  const std::string text_to_send = random_bytes(8 << 20);
+  std::string_view blocked_left = text_to_send;
+  std::string_view bytes_left = text_to_send;
+  std::string received;
   relays.serve_until([&] {
     blocked_left = write_some(blocked_source.second, blocked_left);
-    left = write_some(source.second, left);
-    read_some(sink.first, got);
-    return got.size() == much.size();
+    bytes_left = write_some(source.second, bytes_left);
+    read_some(sink.first, received);
+    return received.size() == text_to_send.size();
   });
-  EXPECT_TRUE(got == much);
-  const std::size_t taken = much.size() - blocked_left.size();
+  EXPECT_TRUE(received == text_to_send);
+  const std::size_t taken = text_to_send.size() - blocked_left.size();
   constexpr std::size_t kPipes = 2 << 16;
   EXPECT_GE(taken, kRelayWindowBytes);
   EXPECT_LE(taken, kRelayWindowBytes + kPipes);
-  // When somebody reads, the rest arrives, too.
+  // When the stream is read, its other bytes arrive, too.
   std::string late;
   relays.serve_until([&] {
     blocked_left = write_some(blocked_source.second, blocked_left);
     read_some(blocked_sink.first, late);
-    return late.size() == much.size();
+    return late.size() == text_to_send.size();
   });
-  EXPECT_TRUE(late == much);
+  EXPECT_TRUE(late == text_to_send);
 }
 
-TEST(RelayTest, AReaderThatGoesDoesNotBlockTheSender) {
-  Ends source = pipe_ends();
-  Ends sink = pipe_ends();
-  RelaysInTest relays(one({.id = 1, .source = std::move(source.first)}),
-                      one({.id = 1, .sink = std::move(sink.second)}));
+TEST(RelayTest, AClosedSinkDoesNotBlockTheSender) {
+  ConnectedPair source = pipe_ends();
+  ConnectedPair sink = pipe_ends();
+  RelaysInTest relays(single_stream({.id = 1, .source = std::move(source.first)}),
+                      single_stream({.id = 1, .sink = std::move(sink.second)}));
   sink.first.reset();
-  const std::string much = random_bytes(5 << 20);
-  std::string_view left = much;
+  const std::string text_to_send = random_bytes(5 << 20);
+  std::string_view bytes_left = text_to_send;
   relays.serve_until([&] {
-    left = write_some(source.second, left);
-    return left.empty();
+    bytes_left = write_some(source.second, bytes_left);
+    return bytes_left.empty();
   });
 }
 
-// The report is written last, but its descriptor becomes ready together with the large one.
-TEST(RelayTest, AReportComesAfterWhatWasThereBefore) {
-  Ends data = socket_ends();
-  Ends program = socket_ends();
-  Ends report = pipe_ends();
+// The report is written last, but both descriptors are ready when the relay looks at them.
+TEST(RelayTest, AReportArrivesAfterEarlierBytes) {
+  ConnectedPair data = socket_ends();
+  ConnectedPair program = socket_ends();
+  ConnectedPair report = pipe_ends();
   std::vector<RelayStream> host_ends =
-      one({.id = 2, .source = std::move(report.first), .follows_others = true});
+      single_stream({.id = 2, .source = std::move(report.first), .follows_others = true});
   host_ends.push_back({.id = 3, .source = std::move(data.second)});
   const std::string result = random_bytes(150'000);
-  std::string got;
-  std::optional<std::size_t> got_before_report;
-  std::vector<RelayStream> driver_ends =
-      one({.id = 2,
-           .taker =
-               [&](std::string_view text) {
-                 EXPECT_EQ(text, "ended 0 code 0\n");
-                 while (read_some(program.first, got) && got.size() < result.size()) {
-                 }
-                 got_before_report = got.size();
-               },
-           .follows_others = true});
+  std::string received;
+  std::optional<std::size_t> received_before_report;
+  std::vector<RelayStream> driver_ends = single_stream(
+      {.id = 2,
+       .consume =
+           [&](std::string_view text) {
+             EXPECT_EQ(text, "ended 0 code 0\n");
+             while (read_some(program.first, received) && received.size() < result.size()) {
+             }
+             received_before_report = received.size();
+           },
+       .follows_others = true});
   driver_ends.push_back({.id = 3, .sink = std::move(program.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
-  std::string_view left = result;
-  for (int i = 0; i < 100 && !left.empty(); ++i) left = write_some(data.first, left);
-  ASSERT_TRUE(left.empty()) << "the socket is too small for this test";
+  std::string_view bytes_left = result;
+  for (int i = 0; i < 100 && !bytes_left.empty(); ++i)
+    bytes_left = write_some(data.first, bytes_left);
+  ASSERT_TRUE(bytes_left.empty()) << "the socket is too small for this test";
   write_some(report.second, "ended 0 code 0\n");
-  relays.serve_until([&] { return got_before_report.has_value(); });
-  EXPECT_EQ(*got_before_report, result.size());
+  relays.serve_until([&] { return received_before_report.has_value(); });
+  EXPECT_EQ(*received_before_report, result.size());
 }
 
-TEST(RelayTest, TheEndOfAHostLeavesNothingBehind) {
-  Ends source = pipe_ends();
-  Ends sink = pipe_ends();
-  Ends input = pipe_ends();
-  Ends launcher_input = pipe_ends();
-  std::vector<RelayStream> driver_ends = one({.id = 1, .sink = std::move(sink.second)});
+TEST(RelayTest, AllBytesOfAnEndedHostAreWritten) {
+  ConnectedPair source = pipe_ends();
+  ConnectedPair sink = pipe_ends();
+  ConnectedPair input = pipe_ends();
+  ConnectedPair launcher_input = pipe_ends();
+  std::vector<RelayStream> driver_ends = single_stream({.id = 1, .sink = std::move(sink.second)});
   driver_ends.push_back({.id = 0, .source = std::move(input.first)});
-  std::vector<RelayStream> host_ends = one({.id = 1, .source = std::move(source.first)});
+  std::vector<RelayStream> host_ends = single_stream({.id = 1, .source = std::move(source.first)});
   host_ends.push_back({.id = 0, .sink = std::move(launcher_input.second)});
   RelaysInTest relays(std::move(driver_ends), std::move(host_ends));
   write_some(source.second, "the last words");
@@ -233,21 +238,21 @@ TEST(RelayTest, TheEndOfAHostLeavesNothingBehind) {
   relays.serve_until([&] { return relays.host->has_sent_everything(); });
   relays.host.reset();
   relays.driver->peer_process_ended();
-  std::string got;
-  while (read_some(sink.first, got) && !relays.driver->has_written_everything()) {
+  std::string received;
+  while (read_some(sink.first, received) && !relays.driver->has_written_everything()) {
   }
-  EXPECT_EQ(got, "the last words");
+  EXPECT_EQ(received, "the last words");
   EXPECT_TRUE(relays.driver->has_written_everything());
-  EXPECT_FALSE(read_some(sink.first, got)) << "the sink has ended";
+  EXPECT_FALSE(read_some(sink.first, received)) << "the sink has ended";
   EXPECT_TRUE(relays.driver->failure().ok());
 }
 
-// We send credit while we read, but a host that has ended reads nothing more.
-TEST(RelayTest, AHostThatReadsNoMoreLosesNothingThatItHasSent) {
+// We send credit while we read, but a host that has ended does not read any more.
+TEST(RelayTest, AllBytesOfAHostThatStopsReadingAreWritten) {
   ::signal(SIGPIPE, SIG_IGN);
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
-  Ends sink = pipe_ends();
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
+  ConnectedPair sink = pipe_ends();
   const std::string text = random_bytes(kRelayWindowBytes - kRelayPayloadBytesMax);
   std::string frames;
   for (std::size_t sent = 0; sent < text.size(); sent += kRelayPayloadBytesMax)
@@ -256,66 +261,66 @@ TEST(RelayTest, AHostThatReadsNoMoreLosesNothingThatItHasSent) {
     ASSERT_GE(::fcntl(pipe.get(), F_SETPIPE_SZ, 1 << 20), 1 << 20);
   ASSERT_EQ(write_some(up.second, frames), "");
   const auto driver = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                         one({.id = 1, .sink = std::move(sink.second)}));
+                                         single_stream({.id = 1, .sink = std::move(sink.second)}));
   down.first.reset();
   up.second.reset();
-  std::string got;
-  const auto deadline = std::chrono::steady_clock::now() + kHangTime;
-  while (read_some(sink.first, got)) {
+  std::string received;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+  while (read_some(sink.first, received)) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "hangs";
     driver->serve();
   }
-  EXPECT_EQ(got.size(), text.size());
-  EXPECT_TRUE(got == text);
+  EXPECT_EQ(received.size(), text.size());
+  EXPECT_TRUE(received == text);
   EXPECT_TRUE(driver->failure().ok());
 }
 
 TEST(RelayTest, TheEndOfTheDriverEndsTheInputOfTheLauncher) {
-  Ends launcher_input = pipe_ends();
-  Ends input = pipe_ends();
-  RelaysInTest relays(one({.id = 0, .source = std::move(input.first)}),
-                      one({.id = 0, .sink = std::move(launcher_input.second)}));
+  ConnectedPair launcher_input = pipe_ends();
+  ConnectedPair input = pipe_ends();
+  RelaysInTest relays(single_stream({.id = 0, .source = std::move(input.first)}),
+                      single_stream({.id = 0, .sink = std::move(launcher_input.second)}));
   relays.driver.reset();
   relays.host->serve();
   EXPECT_TRUE(relays.host->peer_is_gone());
-  std::string got;
-  EXPECT_FALSE(read_some(launcher_input.first, got));
+  std::string received;
+  EXPECT_FALSE(read_some(launcher_input.first, received));
 }
 
 TEST(RelayTest, BytesThatAreNoFramesEndTheConnection) {
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
-  Ends sink = pipe_ends();
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
+  ConnectedPair sink = pipe_ends();
   const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                        one({.id = 1, .sink = std::move(sink.second)}));
+                                        single_stream({.id = 1, .sink = std::move(sink.second)}));
   write_some(up.second, "You have new mail.\n");
   relay->serve();
   EXPECT_TRUE(relay->peer_is_gone());
   EXPECT_NE(relay->failure().message().find("You have new mail."), std::string::npos);
-  std::string got;
-  EXPECT_FALSE(read_some(sink.first, got));
+  std::string received;
+  EXPECT_FALSE(read_some(sink.first, received));
 }
 
-TEST(RelayTest, APeerThatSendsMoreThanAllowedIsNotServed) {
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
-  Ends sink = pipe_ends();
+TEST(RelayTest, APeerThatSendsMoreThanItsCreditIsDisconnected) {
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
+  ConnectedPair sink = pipe_ends();
   const auto relay = RelaysInTest::make(std::move(up.first), std::move(down.second),
-                                        one({.id = 1, .sink = std::move(sink.second)}));
+                                        single_stream({.id = 1, .sink = std::move(sink.second)}));
   std::string frames;
   for (std::size_t sent = 0; sent < 2 * kRelayWindowBytes; sent += kRelayPayloadBytesMax)
     append_data(frames, 1, std::string(kRelayPayloadBytesMax, 'x'));
-  std::string_view left = frames;
+  std::string_view bytes_left = frames;
   for (int i = 0; i < 1000 && !relay->peer_is_gone(); ++i) {
-    left = write_some(up.second, left);
+    bytes_left = write_some(up.second, bytes_left);
     relay->serve();
   }
   EXPECT_NE(relay->failure().message().find("stream 1"), std::string::npos);
 }
 
 TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
   auto relay = RelaysInTest::make(std::move(down.first), std::move(up.second), {});
   std::string bytes;
   append_end(bytes, 77);
@@ -326,11 +331,12 @@ TEST(RelayTest, AFrameOfAnUnknownStreamEndsTheConnection) {
 }
 
 TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
-  Ends source = pipe_ends();
-  auto relay = StreamRelay::create(std::move(down.first), std::move(up.second),
-                                   one({.id = 5, .source = std::move(source.first)}), "before");
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
+  ConnectedPair source = pipe_ends();
+  auto relay =
+      StreamRelay::create(std::move(down.first), std::move(up.second),
+                          single_stream({.id = 5, .source = std::move(source.first)}), "before");
   ASSERT_TRUE(relay.ok());
   ASSERT_EQ(write_some(source.second, "after"), "");
   relay->serve();
@@ -342,7 +348,7 @@ TEST(RelayTest, BytesBeforeTheFirstFrameAreSentFirst) {
 }
 
 TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
-  Ends pipe = pipe_ends();
+  ConnectedPair pipe = pipe_ends();
   const auto invalid = StreamRelay::create(Descriptor(), std::move(pipe.second), {});
   EXPECT_EQ(invalid.status().code(), StatusCode::kStop);
   EXPECT_EQ(invalid.status().message(), "descriptor -1 cannot be made non-blocking");
@@ -355,11 +361,11 @@ TEST(RelayTest, DescriptorsThatCannotBeUsedAreErrors) {
 }
 
 TEST(RelayTest, AStreamThatCannotBeWatchedEndsTheConnection) {
-  Ends down = pipe_ends();
-  Ends up = pipe_ends();
+  ConnectedPair down = pipe_ends();
+  ConnectedPair up = pipe_ends();
   auto relay = RelaysInTest::make(
       std::move(down.first), std::move(up.second),
-      one({.id = 5, .source = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC))}));
+      single_stream({.id = 5, .source = Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC))}));
   EXPECT_TRUE(relay->peer_is_gone());
   EXPECT_TRUE(
       relay->failure().message().starts_with("the streams of the workers cannot be watched"))

@@ -5,10 +5,11 @@
 
 namespace farandole {
 
-void end_formation(StoreServer& store, std::int64_t epoch, const std::string& how) {
+void fail_formation(StoreServer& store, std::int64_t epoch, const std::string& how_it_ended) {
   // An error means that the key already has a value, which the Store keeps.
-  (void)store.set(keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch),
-                  keys::text_value(how + " before all ranks had joined the job in init()"));
+  (void)store.set(
+      keys::epoch_prefix(epoch) + keys::complete(keys::kFirstEpoch),
+      keys::text_value(how_it_ended + " before all ranks had joined the job in init()"));
 }
 
 ElasticJob::ElasticJob(const Membership::Options& options, StoreServer& store, int first_number)
@@ -33,12 +34,13 @@ int ElasticJob::worker_started(int slot, TimePoint now) {
   return next_number_++;
 }
 
-void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now) {
-  if (membership_.is_member(slot)) member_left(how);
+void ElasticJob::worker_ended(int slot, bool succeeded, const std::string& how_it_ended,
+                              TimePoint now) {
+  if (membership_.is_member(slot)) publish_member_loss(how_it_ended);
   Worker& worker = workers_.at(static_cast<std::size_t>(slot));
   worker.runs = false;
   store_.remove(keys::rank_wanted(worker.number));
-  store_.remove_under(keys::of_worker(keys::kRankGiven, worker.number));
+  store_.remove_with_prefix(keys::worker_key_prefix(keys::kRankGiven, worker.number));
   membership_.worker_ended(slot, succeeded, now);
 }
 
@@ -51,39 +53,40 @@ Membership::Decisions ElasticJob::advance(TimePoint now) {
     if (!bytes) continue;
     store_.remove(key);
     const auto request = keys::RankRequest::decode(*bytes);
-    if (!request.ok()) continue;  // only a program that is not ours writes it
+    if (!request.ok()) continue;  // only a foreign program writes such a request
     worker.epoch = request->left;
-    // It may have lost the Store while the epoch was formed, so it could not say that it leaves.
+    // A member may have lost the Store while the epoch was formed. Then it could not report that it
+    // has left, but its new request shows it.
     if (membership_.is_member(static_cast<int>(slot)))
-      member_left(format_text("worker {} has left", slot));
-    if (request->knows_state) membership_.had_state();
+      publish_member_loss(format_text("worker {} has left", slot));
+    if (request->knows_state) membership_.set_any_worker_had_state();
     membership_.rank_wanted(static_cast<int>(slot), request->left, request->state_epoch);
   }
   Membership::Decisions decisions = membership_.decide(now);
-  if (decisions.epoch) give_ranks(*decisions.epoch);
+  if (decisions.new_epoch) give_ranks(*decisions.new_epoch);
   if (decisions.announces_change)
     (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::change_announced(), {});
   return decisions;
 }
 
-// If the epoch is still being formed, it cannot be formed without this member.
-void ElasticJob::member_left(const std::string& how) {
-  end_formation(store_, membership_.epoch().number, how);
+// An epoch that is still being formed cannot be completed without this member.
+void ElasticJob::publish_member_loss(const std::string& how_it_ended) {
+  fail_formation(store_, membership_.epoch().number, how_it_ended);
   // An error means that the key exists already.
   (void)store_.set(keys::epoch_prefix(membership_.epoch().number) + keys::member_is_gone(), {});
 }
 
 void ElasticJob::give_ranks(const Epoch& epoch) {
-  // Nobody uses the keys of the last epoch any more.
-  store_.remove_under(keys::epoch_prefix(epoch.number - 1));
+  // No worker uses the keys of the last epoch any more.
+  store_.remove_with_prefix(keys::epoch_prefix(epoch.number - 1));
   const auto size = static_cast<std::int32_t>(epoch.workers.size());
   for (std::int32_t rank = 0; rank < size; ++rank) {
     Worker& worker =
         workers_.at(static_cast<std::size_t>(epoch.workers[static_cast<std::size_t>(rank)]));
-    // The key is new, because this worker has not got this answer before.
+    // The key is new, because this worker has not received this answer before.
     (void)store_.set(
         keys::rank_given(worker.number, worker.epoch),
-        keys::RankRecord{epoch.number, rank, size, membership_.somebody_had_state()}.encode());
+        keys::RankRecord{epoch.number, rank, size, membership_.any_worker_had_state()}.encode());
     worker.epoch = epoch.number;
   }
 }

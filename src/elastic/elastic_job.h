@@ -13,12 +13,12 @@
 
 namespace farandole {
 
-// Ends the formation of this epoch, if it is not complete, because a member has ended. `how` is as
-// in ElasticNode::worker_ended(). In a job over several nodes, both the job's Store and that of the
-// member's node need it.
-void end_formation(StoreServer& store, std::int64_t epoch, const std::string& how);
+// Makes the formation of this epoch fail, if it is not complete, because a member has ended.
+// `how_it_ended` is as in ElasticNode::worker_ended(). In a job over several nodes, call this for
+// the job's Store and for the Store of the member's node.
+void fail_formation(StoreServer& store, std::int64_t epoch, const std::string& how_it_ended);
 
-// Only one thread may use it. Workers are named by their slots.
+// Only one thread may use this class. The functions name workers by their slots.
 class ElasticJob {
  public:
   // `store` must outlive this object. The workers get numbers from `first_number` on.
@@ -29,13 +29,13 @@ class ElasticJob {
   int worker_started(int slot, TimePoint now);
   // A former launcher of node 0 has started this worker, which still runs.
   void worker_found(int slot, int number, TimePoint now);
-  // `how` says how it ended: "worker 1 (pid 12) has exited …".
-  void worker_ended(int slot, bool succeeded, const std::string& how, TimePoint now);
+  // `how_it_ended`: "worker 1 (pid 12) has exited …".
+  void worker_ended(int slot, bool succeeded, const std::string& how_it_ended, TimePoint now);
   void worker_stopped(int slot, TimePoint now) { membership_.worker_stopped(slot, now); }
   void worker_continued(int slot) { membership_.worker_continued(slot); }
 
-  // Reads what the workers have written to the Store, and decides. If a group is formed, its
-  // members get their answers.
+  // Reads the requests that the workers have written to the Store, and decides what to do. If a
+  // group is formed, its members get their ranks as answers.
   Membership::Decisions advance(TimePoint now);
 
   Membership& membership() { return membership_; }
@@ -47,12 +47,12 @@ class ElasticJob {
   struct Worker {
     int number = -1;
     bool runs = false;
-    std::int64_t epoch = 0;  // that it had left when it asked last
+    std::int64_t epoch = 0;  // the epoch that the worker had left when it last asked for a rank
   };
 
   const Worker& worker(int slot) const { return workers_.at(static_cast<std::size_t>(slot)); }
   void give_ranks(const Epoch& epoch);
-  void member_left(const std::string& how);
+  void publish_member_loss(const std::string& how_it_ended);
 
   Membership membership_;
   StoreServer& store_;

@@ -10,7 +10,7 @@ int ElasticNode::rank_of(int slot) const {
   return found == slots.end() ? slot : static_cast<int>(found - slots.begin());
 }
 
-void ElasticNode::use_slots(WorkerEnd& end) const {
+void ElasticNode::replace_rank_by_slot(WorkerEnd& end) const {
   auto& blamed = end.record.blamed_rank;
   if (!blamed) return;
   const auto& slots = slots_by_rank();

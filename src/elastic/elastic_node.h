@@ -1,9 +1,9 @@
 // ElasticNode: one launcher's part in an elastic job. Node 0 decides who is in the group
-// (FirstElasticNode). The other nodes tell it what happens to their workers, and carry out its
+// (FirstElasticNode). The other nodes tell node 0 what happens to their workers, and carry out its
 // orders (OtherElasticNode).
 //
-// Workers are named by their slots, which are the ranks of the first workers; a launcher names its
-// own workers by local ranks.
+// The launchers name workers by their slots. At the start of a job, the slot of a worker is its
+// rank. A launcher names its own workers by their local ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,23 @@ namespace farandole {
 
 // What a launcher has to do now, in this order.
 struct ElasticOrders {
-  struct Start {
+  struct StartOrder {
     int local_rank = 0;
     int number = 0;  // for FARANDOLE_ELASTIC_WORKER
   };
-  bool group_formed = false;           // the others go on without the workers that have failed
+  // A new group was formed, so earlier failures of workers no longer count
+  bool group_formed = false;
   std::vector<std::string> notices{};  // lines for the user
-  std::vector<Start> starts{};         // start these workers
+  std::vector<StartOrder> starts{};    // start these workers
   std::vector<int> kills{};            // kill these workers, by local rank
-  // The workers of this epoch shall leave their group, because this member is lost with its node,
-  // perhaps without having ended.
+  // The workers of this epoch must leave their group, because this member is lost with its node.
+  // The process of the member may still run.
   std::optional<MemberLost> lost_member{};
-  bool must_leave = false;  // the time to leave at a commit is over
-  std::string end{};        // why the job must end; empty: it goes on
+  bool must_leave = false;  // the workers have not left at a commit in time
+  std::string end{};        // why the job must end; empty: the job continues
 };
 
-// Only one thread may use it. No function blocks.
+// Only one thread may use an object of this class. No function blocks.
 class ElasticNode {
  public:
   ElasticNode() = default;
@@ -43,25 +44,28 @@ class ElasticNode {
   ElasticNode& operator=(const ElasticNode&) = delete;
   virtual ~ElasticNode() = default;
 
-  // A worker that was ordered has ended, and was reaped, or could not be started. `how` says how it
-  // ended: "worker 1 (pid 12) has exited …".
-  virtual void worker_ended(int local_rank, bool succeeded, const std::string& how,
+  // A worker that was ordered has ended and was reaped, or it could not be started. `how_it_ended`:
+  // "worker 1 (pid 12) has exited …".
+  virtual void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
                             TimePoint now) = 0;
   virtual void worker_stopped(int local_rank, TimePoint now) = 0;
   virtual void worker_continued(int local_rank) = 0;
-  // What the launchers of the other nodes have told this one, apart from other messages.
-  virtual void take_news(const NodeNews& news, TimePoint now) = 0;
+  // Handles the events that the launchers of the other nodes have reported to this launcher.
+  virtual void handle_events(const NodeEvents& news, TimePoint now) = 0;
 
-  // Whether the job needs this worker: its failure is one of the job, unless others go on.
+  // Whether the job needs this worker. The job fails with such a worker, unless other workers
+  // continue without it.
   virtual bool matters(int local_rank) const = 0;
-  // Whether the worker was ordered to be killed because it is not a member any more.
+  // Whether the worker was killed by an order, because it is not a member any more.
   virtual bool is_superfluous(int local_rank) const = 0;
   // Whether no more workers will be started on this node.
   virtual bool is_over() const = 0;
-  // Whether this node leaves the job before its end: it was told to leave, or can go on no longer.
-  virtual bool leaves_job() const = 0;
-  // Tells the others that this node is about to leave. Returns false for node 0, which cannot, and
-  // if it is leaving already. If it has not left at the limit, advance() says so.
+  // Whether this node leaves the job before the job ends, because it was told to leave or cannot
+  // continue.
+  virtual bool is_leaving_job() const = 0;
+  // Tells the other nodes that this node is about to leave. Returns false if it is leaving already,
+  // and on node 0, which cannot leave. If the node has not left at the limit, advance() returns
+  // must_leave.
   virtual bool leave(TimePoint limit) = 0;
 
   virtual ElasticOrders advance(TimePoint now) = 0;
@@ -73,10 +77,10 @@ class ElasticNode {
   // The slots of the members of the current epoch, by rank; empty before the first one.
   virtual const std::vector<int>& slots_by_rank() const = 0;
 
-  // The rank that the worker of this slot has; the slot itself if it has none.
+  // The rank of the worker in this slot; the slot itself if the worker has no rank.
   int rank_of(int slot) const;
-  // Replaces the rank that a report blames, which is one of the epoch, by the slot.
-  void use_slots(WorkerEnd& end) const;
+  // A report of a worker blames a rank of the epoch; this function replaces that rank by the slot.
+  void replace_rank_by_slot(WorkerEnd& end) const;
 };
 
 }  // namespace farandole

@@ -9,8 +9,9 @@
 namespace farandole {
 namespace {
 
-// The numbers of workers are never used again, also not by a launcher that takes over.
-constexpr int kNumbersOfOneLauncher = 1 << 20;
+// The number of a worker is never used again. So each launcher of node 0 has its own range of this
+// size.
+constexpr int kWorkerNumbersPerLauncher = 1 << 20;
 
 std::string workers_text(std::size_t count) {
   return format_text("{} worker{}", count, count == 1 ? "" : "s");
@@ -24,9 +25,9 @@ FirstElasticNode::FirstElasticNode(const Membership::Options& options, const Nod
     : layout_(layout),
       link_(link),
       job_(options, store,
-           replaces ? static_cast<int>(replaces->number) * kNumbersOfOneLauncher : 0) {
+           replaces ? static_cast<int>(replaces->number) * kWorkerNumbersPerLauncher : 0) {
   if (replaces) {
-    taking_over_ = TakeOver{.epoch = replaces->epoch, .is_first = replaces->number == 1};
+    takeover_ = Takeover{.epoch = replaces->epoch, .is_first_takeover = replaces->number == 1};
     for (int slot = 0; slot < layout_.size(); ++slot) job_.membership().slot_closed(slot);
     return;
   }
@@ -40,9 +41,9 @@ int FirstElasticNode::node_of(int slot) const {
   return node;
 }
 
-void FirstElasticNode::worker_ended(int local_rank, bool succeeded, const std::string& how,
+void FirstElasticNode::worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
                                     TimePoint now) {
-  job_.worker_ended(local_rank, succeeded, how, now);
+  job_.worker_ended(local_rank, succeeded, how_it_ended, now);
 }
 
 void FirstElasticNode::worker_stopped(int local_rank, TimePoint now) {
@@ -59,12 +60,12 @@ bool FirstElasticNode::is_superfluous(int local_rank) const {
   return job_.membership().is_superfluous(local_rank);
 }
 
-void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
-  for (const WorkerExit& exit : news.exits) take_exit(exit, now);
+void FirstElasticNode::handle_events(const NodeEvents& news, TimePoint now) {
+  for (const WorkerExit& exit : news.exits) handle_exit(exit, now);
   for (const NodeMessage& message : news.messages) {
     if (const auto* leaving = std::get_if<NodeLeaves>(&message))
-      node_leaves(static_cast<int>(leaving->node));
-    if (const auto* state = std::get_if<NodeState>(&message)) take_state(*state, now);
+      handle_leaving_node(static_cast<int>(leaving->node));
+    if (const auto* state = std::get_if<NodeState>(&message)) handle_node_state(*state, now);
     const auto* stop = std::get_if<WorkerStop>(&message);
     if (stop == nullptr || stop->slot >= static_cast<std::uint32_t>(layout_.size())) continue;
     const int slot = static_cast<int>(stop->slot);
@@ -73,105 +74,114 @@ void FirstElasticNode::take_news(const NodeNews& news, TimePoint now) {
     else
       job_.worker_continued(slot);
   }
-  for (const NodeChange& change : news.changes) take_change(change, now);
-  if (!taking_over_) return;
-  taking_over_->nobody_is_expected = taking_over_->nobody_is_expected || news.nobody_is_expected;
-  if (taking_over_->nobody_is_expected && taking_over_->nodes_to_tell.empty()) take_over(now);
+  for (const NodeChange& change : news.changes) handle_node_change(change, now);
+  if (!takeover_) return;
+  takeover_->no_more_nodes_expected =
+      takeover_->no_more_nodes_expected || news.no_more_nodes_expected;
+  if (takeover_->no_more_nodes_expected && takeover_->nodes_without_state.empty()) take_over(now);
 }
 
-void FirstElasticNode::take_exit(const WorkerExit& exit, TimePoint now) {
+void FirstElasticNode::handle_exit(const WorkerExit& exit, TimePoint now) {
   if (exit.rank >= static_cast<std::uint32_t>(layout_.size())) return;
   const int slot = static_cast<int>(exit.rank);
-  if (!is_own(slot) && job_.runs(slot)) job_.worker_ended(slot, exit.succeeded, exit.how, now);
+  if (!is_local_slot(slot) && job_.runs(slot))
+    job_.worker_ended(slot, exit.succeeded, exit.how_it_ended, now);
 }
 
-// The launcher of a node that has left ends its workers, if it still can.
-void FirstElasticNode::take_change(const NodeChange& change, TimePoint now) {
+// The launcher of a lost node ends its own workers, if it still can.
+void FirstElasticNode::handle_node_change(const NodeChange& change, TimePoint now) {
   const bool is_new = change.node >= layout_.nodes();
   if (is_new) add_nodes();
   for (const int slot : slots_of(change.node)) {
-    if (change.is_here) {
+    if (change.is_present) {
       job_.membership().slot_opened(slot);
       continue;
     }
     job_.membership().slot_closed(slot);
     if (!job_.runs(slot)) continue;
-    const std::string how = format_text("worker {} is lost with node {}", slot, change.node);
+    const std::string how_it_ended =
+        format_text("worker {} is lost with node {}", slot, change.node);
     if (job_.membership().is_member(slot)) {
-      last_loss_text_ = how;
-      tell_loss(job_.membership().epoch(), slot);
+      lost_member_text_ = how_it_ended;
+      announce_lost_member(job_.membership().epoch(), slot);
     }
-    job_.worker_ended(slot, false, how, now);
+    job_.worker_ended(slot, false, how_it_ended, now);
   }
-  const bool was_leaving = leaving_.erase(change.node) > 0;
-  if (taking_over_) {
-    taking_over_->nodes_to_tell.erase(change.node);
-    taking_over_->nodes_known.erase(change.node);
-    if (change.has_begun) taking_over_->nodes_to_tell.insert(change.node);
+  const bool was_leaving = leaving_nodes_.erase(change.node) > 0;
+  if (takeover_) {
+    takeover_->nodes_without_state.erase(change.node);
+    takeover_->nodes_with_state.erase(change.node);
+    if (change.has_begun) takeover_->nodes_without_state.insert(change.node);
     return;
   }
-  if (!change.is_here)
+  if (!change.is_present)
     notices_.push_back(was_leaving ? format_text("node {} has left", change.node) : change.why);
-  else if (told_no_more_)
+  else if (has_sent_no_more_workers_)
     link_->tell_node(change.node, NoMoreWorkers());
   else
     notices_.push_back(format_text("node {} takes part{}", change.node, is_new ? "" : " again"));
 }
 
-// The other members may not notice it, because the member may only be stopped with its host.
-void FirstElasticNode::tell_loss(const Epoch& epoch, int slot) {
+// The lost member may only be stopped, together with its host. Then the other members do not notice
+// the loss without this message.
+void FirstElasticNode::announce_lost_member(const Epoch& epoch, int slot) {
   const auto rank = std::ranges::find(epoch.workers, slot) - epoch.workers.begin();
   lost_member_ =
       MemberLost{static_cast<std::uint32_t>(epoch.number), static_cast<std::uint32_t>(rank)};
   if (link_ != nullptr) link_->tell(*lost_member_);
 }
 
-// From then on, the events of these workers are those of other workers.
-void FirstElasticNode::take_state(const NodeState& state, TimePoint now) {
+// After this call, events of these workers are handled like those of all other workers.
+void FirstElasticNode::handle_node_state(const NodeState& state, TimePoint now) {
   const int node = static_cast<int>(state.node);
-  if (!taking_over_ || taking_over_->nodes_to_tell.erase(node) == 0) return;
-  taking_over_->nodes_known.insert(node);
-  if (state.group.epoch >= taking_over_->last.epoch) taking_over_->last = state.group;
-  const std::vector<int> own = slots_of(node);
+  if (!takeover_ || takeover_->nodes_without_state.erase(node) == 0) return;
+  takeover_->nodes_with_state.insert(node);
+  if (state.group.epoch >= takeover_->last_group.epoch) takeover_->last_group = state.group;
+  const std::vector<int> slots_of_node = slots_of(node);
   for (std::size_t i = 0; i < std::min(state.slots.size(), state.numbers.size()); ++i) {
     const int slot = static_cast<int>(state.slots[i]);
-    if (std::ranges::find(own, slot) == own.end() || job_.runs(slot)) continue;
+    if (std::ranges::find(slots_of_node, slot) == slots_of_node.end() || job_.runs(slot)) continue;
     job_.worker_found(slot, static_cast<int>(state.numbers[i]), now);
     if (std::ranges::find(state.group.numbers, state.numbers[i]) != state.group.numbers.end())
-      taking_over_->epochs[slot] = state.group.epoch;
+      takeover_->group_epochs_by_slot[slot] = state.group.epoch;
     if (std::ranges::find(state.stopped_slots, state.slots[i]) != state.stopped_slots.end())
       job_.worker_stopped(slot, now);
   }
   if (state.is_finishing) job_.membership().finish();
-  if (state.is_leaving) node_leaves(node);
+  if (state.is_leaving) handle_leaving_node(node);
 }
 
 void FirstElasticNode::take_over(TimePoint now) {
-  const TakeOver known = *std::exchange(taking_over_, std::nullopt);
-  const GroupFormed& last = known.last;
-  Membership::Past past{
-      .last = {.number = last.epoch, .workers = {last.slots.begin(), last.slots.end()}},
-      .state_epoch = last.state_epoch,
-      .newest_epoch = known.epoch,
-      .lost_launcher_was_first = known.is_first};
+  const Takeover takeover = *std::exchange(takeover_, std::nullopt);
+  const GroupFormed& last_group = takeover.last_group;
+  Membership::RecoveredJob recovered_job{
+      .last_epoch = {.number = last_group.epoch,
+                     .workers = {last_group.slots.begin(), last_group.slots.end()}},
+      .state_epoch = last_group.state_epoch,
+      .newest_epoch = takeover.epoch,
+      .lost_launcher_was_first = takeover.is_first_takeover};
   for (int slot = 0; slot < layout_.size(); ++slot) {
     const auto number = static_cast<std::uint32_t>(job_.number_of(slot));
-    const bool was_in_last = std::ranges::find(last.numbers, number) != last.numbers.end();
-    if (job_.runs(slot) && was_in_last) past.members.push_back(slot);
+    const bool was_in_last_group =
+        std::ranges::find(last_group.numbers, number) != last_group.numbers.end();
+    if (job_.runs(slot) && was_in_last_group) recovered_job.running_members.push_back(slot);
   }
-  for (const auto& [slot, epoch] : known.epochs)
-    if (epoch < last.epoch) past.members_of_older.push_back(slot);
-  // These members, or their nodes, were lost meanwhile.
-  for (const int slot : past.last.workers) {
-    if (std::ranges::find(past.members, slot) != past.members.end()) continue;
-    tell_loss(past.last, slot);
+  for (const auto& [slot, epoch] : takeover.group_epochs_by_slot)
+    if (epoch < last_group.epoch) recovered_job.members_of_older_groups.push_back(slot);
+  // Members that are not found were lost meanwhile, alone or with their nodes.
+  for (const int slot : recovered_job.last_epoch.workers) {
+    if (std::ranges::find(recovered_job.running_members, slot) !=
+        recovered_job.running_members.end())
+      continue;
+    announce_lost_member(recovered_job.last_epoch, slot);
     // A connected node reports how its workers ended.
-    const bool has_node = slot < layout_.size() && known.nodes_known.contains(node_of(slot));
-    if (!has_node) last_loss_text_ = format_text("worker {} is lost with its node", slot);
+    const bool has_node =
+        slot < layout_.size() && takeover.nodes_with_state.contains(node_of(slot));
+    if (!has_node) lost_member_text_ = format_text("worker {} is lost with its node", slot);
   }
-  job_.membership().continue_from(past, now);
+  job_.membership().continue_from(recovered_job, now);
   notices_.push_back(format_text("node 0 has a new launcher, which has found {} of the last group",
-                                 workers_text(past.members.size())));
+                                 workers_text(recovered_job.running_members.size())));
 }
 
 void FirstElasticNode::add_nodes() {
@@ -182,56 +192,57 @@ void FirstElasticNode::add_nodes() {
   }
 }
 
-void FirstElasticNode::node_leaves(int node) {
-  if (node < 1 || node >= layout_.nodes() || !leaving_.insert(node).second) return;
+void FirstElasticNode::handle_leaving_node(int node) {
+  if (node < 1 || node >= layout_.nodes() || !leaving_nodes_.insert(node).second) return;
   notices_.push_back(format_text("node {} leaves at the next commit", node));
   for (const int slot : slots_of(node)) job_.membership().slot_leaves(slot);
 }
 
 std::vector<int> FirstElasticNode::slots_of(int node) const {
-  NodeLayout of_node = layout_;
-  of_node.node = node;
+  NodeLayout layout_of_node = layout_;
+  layout_of_node.node = node;
   std::vector<int> slots;
-  for (int local_rank = 0; local_rank < of_node.local_size(); ++local_rank)
-    slots.push_back(of_node.rank_of(local_rank));
+  for (int local_rank = 0; local_rank < layout_of_node.local_size(); ++local_rank)
+    slots.push_back(layout_of_node.rank_of(local_rank));
   return slots;
 }
 
 ElasticOrders FirstElasticNode::advance(TimePoint now) {
-  if (taking_over_) return {};
+  if (takeover_) return {};
   const Membership::Decisions decisions = job_.advance(now);
   ElasticOrders orders{.notices = std::exchange(notices_, {}),
                        .lost_member = std::exchange(lost_member_, {}),
-                       .end = decisions.end};
-  if (decisions.epoch) {
+                       .end = decisions.end_reason};
+  if (decisions.new_epoch) {
     orders.group_formed = true;
-    last_loss_text_.clear();
-    if (decisions.epoch->number > 1)
+    lost_member_text_.clear();
+    if (decisions.new_epoch->number > 1)
       orders.notices.push_back("the job goes on with " +
-                               workers_text(decisions.epoch->workers.size()));
-    tell_group();
+                               workers_text(decisions.new_epoch->workers.size()));
+    announce_group();
   }
-  if (is_over() && !last_loss_text_.empty() && orders.end.empty())
-    orders.end = last_loss_text_ + ", and no group was formed without it";
-  for (const int slot : decisions.starts) start(slot, orders, now);
-  if (!decisions.late.empty()) {
+  if (is_over() && !lost_member_text_.empty() && orders.end.empty())
+    orders.end = lost_member_text_ + ", and no group was formed without it";
+  for (const int slot : decisions.slots_to_start) order_start(slot, orders, now);
+  if (!decisions.late_workers.empty()) {
     std::vector<std::string> names;
-    for (const int slot : decisions.late) names.push_back(format_text("worker {}", slot));
+    for (const int slot : decisions.late_workers) names.push_back(format_text("worker {}", slot));
     orders.notices.push_back(
         format_text("the other workers wait in init() for {}; `farandole status` shows what {}",
                     join_text(names, ", "), names.size() == 1 ? "it does" : "they do"));
   }
-  for (const int slot : decisions.stopped) {
+  for (const int slot : decisions.stopped_workers) {
     orders.notices.push_back(format_text("worker {} is still stopped; killing it", slot));
-    kill(slot, false, orders);
+    order_kill(slot, false, orders);
   }
-  for (const int slot : decisions.superfluous) kill(slot, true, orders);
-  if (job_.membership().is_finishing() && link_ != nullptr && !std::exchange(told_no_more_, true))
+  for (const int slot : decisions.superfluous_workers) order_kill(slot, true, orders);
+  if (job_.membership().is_finishing() && link_ != nullptr &&
+      !std::exchange(has_sent_no_more_workers_, true))
     link_->tell(NoMoreWorkers());
   return orders;
 }
 
-void FirstElasticNode::tell_group() const {
+void FirstElasticNode::announce_group() const {
   if (link_ == nullptr) return;
   const Epoch& epoch = job_.membership().epoch();
   GroupFormed formed{.epoch = static_cast<std::uint32_t>(epoch.number),
@@ -245,17 +256,17 @@ void FirstElasticNode::tell_group() const {
   link_->tell(formed);
 }
 
-void FirstElasticNode::start(int slot, ElasticOrders& orders, TimePoint now) {
+void FirstElasticNode::order_start(int slot, ElasticOrders& orders, TimePoint now) {
   const int number = job_.worker_started(slot, now);
-  if (is_own(slot))
+  if (is_local_slot(slot))
     orders.starts.push_back({.local_rank = slot, .number = number});
   else
     link_->tell_node(node_of(slot), WorkerStart{static_cast<std::uint32_t>(slot),
                                                 static_cast<std::uint32_t>(number)});
 }
 
-void FirstElasticNode::kill(int slot, bool is_superfluous, ElasticOrders& orders) const {
-  if (is_own(slot))
+void FirstElasticNode::order_kill(int slot, bool is_superfluous, ElasticOrders& orders) const {
+  if (is_local_slot(slot))
     orders.kills.push_back(slot);
   else
     link_->tell_node(node_of(slot),

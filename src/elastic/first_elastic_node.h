@@ -1,4 +1,4 @@
-// FirstElasticNode: node 0's part in an elastic job. It decides who is in the group.
+// FirstElasticNode: node 0's part in an elastic job. It decides which workers are in the group.
 #pragma once
 
 #include <map>
@@ -16,27 +16,28 @@ namespace farandole {
 
 class FirstElasticNode final : public ElasticNode {
  public:
-  // The launchers of all nodes start their first workers now; the numbers of these are their slots.
-  // `options.workers` must be the size of the layout. `link` is null if the job is on this host
-  // only. `store` and `link` must outlive this object.
+  // The launchers of all nodes start their first workers now. The number of each of these workers
+  // is its slot. `options.workers` must be the size of the layout. `link` is null if the job is on
+  // this host only. `store` and `link` must outlive this object.
   //
-  // If this launcher replaces a lost one, the workers run already. This object then first waits for
-  // the NodeStates of the other nodes, and decides nothing.
+  // If this launcher replaces a lost one, the workers run already. Then this object decides nothing
+  // until it has the NodeStates of the other nodes.
   FirstElasticNode(const Membership::Options& options, const NodeLayout& layout, StoreServer& store,
                    NodeLink* link, TimePoint now, const std::optional<Replacement>& replaces = {});
 
-  void worker_ended(int local_rank, bool succeeded, const std::string& how, TimePoint now) override;
+  void worker_ended(int local_rank, bool succeeded, const std::string& how_it_ended,
+                    TimePoint now) override;
   void worker_stopped(int local_rank, TimePoint now) override;
   void worker_continued(int local_rank) override;
-  void take_news(const NodeNews& news, TimePoint now) override;
+  void handle_events(const NodeEvents& news, TimePoint now) override;
   bool matters(int local_rank) const override;
   bool is_superfluous(int local_rank) const override;
-  bool is_over() const override { return !taking_over_ && !job_.membership().anybody_runs(); }
-  bool leaves_job() const override { return false; }
+  bool is_over() const override { return !takeover_ && !job_.membership().any_worker_runs(); }
+  bool is_leaving_job() const override { return false; }
   bool leave(TimePoint /*limit*/) override { return false; }
   ElasticOrders advance(TimePoint now) override;
   std::optional<TimePoint> deadline() const override {
-    return taking_over_ ? std::nullopt : job_.membership().deadline();
+    return takeover_ ? std::nullopt : job_.membership().deadline();
   }
   std::int64_t epoch() const override { return job_.membership().epoch().number; }
   const std::vector<int>& slots_by_rank() const override {
@@ -44,42 +45,43 @@ class FirstElasticNode final : public ElasticNode {
   }
 
  private:
-  // What is known while this launcher takes the place of a lost one.
-  struct TakeOver {
-    std::uint32_t epoch = 0;  // the newest one that the driver knows
-    bool is_first = true;     // no other launcher has taken over before
-    GroupFormed last{};       // the newest group that a node knows
-    // The newest group that the node of a worker knows, if the worker was a member: its epoch, by
-    // slot.
-    std::map<int, std::uint32_t> epochs{};
-    std::set<int> nodes_to_tell{};  // they are back, and have not sent their state yet
-    std::set<int> nodes_known{};    // they are connected, and have sent it
-    bool nobody_is_expected = false;
+  // What this launcher has learned while it replaces a lost launcher.
+  struct Takeover {
+    std::uint32_t epoch = 0;        // the newest epoch that the driver knows
+    bool is_first_takeover = true;  // no other launcher has taken over before this one
+    GroupFormed last_group{};       // the newest group that a node knows
+    // By slot of a worker: the epoch of the newest group that the worker's node knows, if the
+    // worker was a member of that group.
+    std::map<int, std::uint32_t> group_epochs_by_slot{};
+    std::set<int> nodes_without_state{};  // nodes that are back, but have not sent their state yet
+    std::set<int> nodes_with_state{};     // connected nodes that have sent their state
+    bool no_more_nodes_expected = false;
   };
 
-  bool is_own(int slot) const { return slot < layout_.local_size(); }
+  bool is_local_slot(int slot) const { return slot < layout_.local_size(); }
   int node_of(int slot) const;
-  void take_exit(const WorkerExit& exit, TimePoint now);
-  void take_change(const NodeChange& change, TimePoint now);
+  void handle_exit(const WorkerExit& exit, TimePoint now);
+  void handle_node_change(const NodeChange& change, TimePoint now);
   void add_nodes();
-  void tell_loss(const Epoch& epoch, int slot);
-  void node_leaves(int node);
+  void announce_lost_member(const Epoch& epoch, int slot);
+  void handle_leaving_node(int node);
   std::vector<int> slots_of(int node) const;
-  void take_state(const NodeState& state, TimePoint now);
+  void handle_node_state(const NodeState& state, TimePoint now);
   void take_over(TimePoint now);
-  void tell_group() const;
-  void start(int slot, ElasticOrders& orders, TimePoint now);
-  void kill(int slot, bool is_superfluous, ElasticOrders& orders) const;
+  void announce_group() const;
+  void order_start(int slot, ElasticOrders& orders, TimePoint now);
+  void order_kill(int slot, bool is_superfluous, ElasticOrders& orders) const;
 
   NodeLayout layout_;
   NodeLink* link_;
   ElasticJob job_;
   std::vector<std::string> notices_;
-  bool told_no_more_ = false;
-  std::optional<TakeOver> taking_over_;
-  std::set<int> leaving_;                  // nodes that are about to leave
+  bool has_sent_no_more_workers_ = false;
+  std::optional<Takeover> takeover_;
+  std::set<int> leaving_nodes_;            // nodes that are about to leave
   std::optional<MemberLost> lost_member_;  // not returned yet
-  std::string last_loss_text_;             // of a member since the last epoch was formed, in words
+  // How a member was lost since the last epoch was formed; a text for the user.
+  std::string lost_member_text_;
 };
 
 }  // namespace farandole

@@ -10,11 +10,11 @@ Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options optio
                                                        const NodeLayout& layout, StoreServer& store,
                                                        NodeLink* link, TimePoint now,
                                                        const std::optional<Replacement>& replaces) {
-  std::unique_ptr<ElasticNode> made;
+  std::unique_ptr<ElasticNode> elastic_node;
   if (layout.node > 0) {
     const bool has_begun = link->start_message()->has_begun;
-    made = std::make_unique<OtherElasticNode>(layout, store, *link, has_begun);
-    return made;
+    elastic_node = std::make_unique<OtherElasticNode>(layout, store, *link, has_begun);
+    return elastic_node;
   }
   options.workers = layout.size();
   if (options.workers_min > options.workers)
@@ -22,8 +22,8 @@ Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options optio
         format_text("--min-workers is {}, but the job has {} workers; give a "
                     "smaller number, or start more workers",
                     options.workers_min, options.workers));
-  made = std::make_unique<FirstElasticNode>(options, layout, store, link, now, replaces);
-  return made;
+  elastic_node = std::make_unique<FirstElasticNode>(options, layout, store, link, now, replaces);
+  return elastic_node;
 }
 
 }  // namespace farandole

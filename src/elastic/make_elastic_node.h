@@ -13,8 +13,8 @@
 
 namespace farandole {
 
-// `link` is null if the job is on this host only; if not, it has start_message(). `options` need
-// not have the number of workers. `replaces` is as in NodeOptions. `store` and `link` must outlive
+// `link` is null if the job is on this host only; otherwise its start_message() must be set.
+// `options.workers` may be unset. `replaces` is as in NodeOptions. `store` and `link` must outlive
 // the result. Errors: kFixCall if the job has too few workers.
 Result<std::unique_ptr<ElasticNode>> make_elastic_node(Membership::Options options,
                                                        const NodeLayout& layout, StoreServer& store,

@@ -35,11 +35,11 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
   ProgressThreads::Dependencies dependencies{.doorbells = *formation.doorbells,
                                              .recorder = *parts.recorder,
                                              .clock = *parts.clock,
-                                             .ways = {.memory = formation.mailbox_memory,
-                                                      .local_ranks = {},
-                                                      .channels = parts.channels.get()},
+                                             .transports = {.memory = formation.mailbox_memory,
+                                                            .local_ranks = {},
+                                                            .channels = parts.channels.get()},
                                              .pids = {}};
-  for (const Peer& peer : formation.peers) dependencies.ways.local_ranks.push_back(peer.rank);
+  for (const Peer& peer : formation.peers) dependencies.transports.local_ranks.push_back(peer.rank);
   for (const RankInfo& rank : formation.ranks) dependencies.pids.push_back(rank.pid);
   return std::make_unique<ProgressThreads>(
       std::move(dependencies), std::move(members),
@@ -49,7 +49,8 @@ Result<std::unique_ptr<ProgressThreads>> make_progress_threads(const Engine::Par
 
 Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) {
   const auto warn_after = stall_warning_of(options);
-  if (!has_other_launcher(options) || options.some_ranks_only || warn_after.count() == 0) return {};
+  if (!has_other_launcher(options) || options.is_subset_of_job || warn_after.count() == 0)
+    return {};
   if (parts.formation.topology.local_rank != 0) return {};
   Store* const reports = parts.formation.hosts() > 1 ? parts.stores.reports.get() : nullptr;
   parts.stall_warnings = std::make_unique<StallWarnings>(
@@ -60,9 +61,9 @@ Status start_stall_warnings(Engine::Parts& parts, const EngineOptions& options) 
 
 // An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
-  const auto continued = parts.elastic_group ? options.context->continued_timeline() : nullptr;
-  const std::string path = continued ? continued->path : options.timeline_path;
-  const bool mark_cycles = continued ? continued->mark_cycles : options.timeline_mark_cycles;
+  const auto old_timeline = parts.elastic_group ? options.context->continued_timeline() : nullptr;
+  const std::string path = old_timeline ? old_timeline->path : options.timeline_path;
+  const bool mark_cycles = old_timeline ? old_timeline->mark_cycles : options.timeline_mark_cycles;
   if (path.empty()) return;
   const auto job = timeline_job(parts.formation, *parts.stores.job, parts.elastic_group);
   const Status status = job.ok() ? parts.timeline->start(path, *job, mark_cycles) : job.status();
@@ -81,8 +82,8 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
         "cannot trust each other: start the job with `farandole run`, or start all ranks on one "
         "host, in one container and under one launcher",
         formation.hosts(), hosts_text(formation.ranks)));
-  const bool is_first = formation.topology.rank == 0 && options.rendezvous_id.empty();
-  if (options.unsealed_data && is_first)
+  const bool logs_warning = formation.topology.rank == 0 && options.rendezvous_id.empty();
+  if (options.unsealed_data && logs_warning)
     (*parts.log)(Level::kWarning,
                  "FARANDOLE_UNSEALED_DATA is set: everybody on the network can read and change the "
                  "tensors that travel between the hosts of this job");
@@ -91,12 +92,11 @@ Status make_channels(Engine::Parts& parts, const EngineOptions& options) {
   return {};
 }
 
-// The group members have begun to connect. If the hosts of the job cannot reach each other, the
-// start fails here. In an elastic job, a member that must dial may have ended, which only the
-// launchers know.
+// Waits until the group members are connected. If hosts cannot reach each other, the start fails
+// here. In an elastic job, only the launchers know whether a member that must dial has ended.
 Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options) {
   bool member_is_gone = false;
-  const Status connected = parts.channels->wait_until_connected([&] {
+  const Status connect_status = parts.channels->wait_until_connected([&] {
     if (options.interrupted && options.interrupted()) return true;
     const std::function<bool()> no_interruption;
     member_is_gone = parts.epoch > 0 &&
@@ -105,12 +105,12 @@ Status connect_to_other_hosts(Engine::Parts& parts, const EngineOptions& options
                              .code() != StatusCode::kRetry;
     return member_is_gone;
   });
-  if (connected.code() != StatusCode::kRetry || !member_is_gone) return connected;
+  if (connect_status.code() != StatusCode::kRetry || !member_is_gone) return connect_status;
   return Status::rebuild_group("a member of the group is gone, so the group is formed again");
 }
 
-// The launcher says which members are lost with their host. A member that is only stopped keeps its
-// connections, so nothing else would reveal it.
+// The launcher reports the members that are lost with their host. This rank cannot see such a loss,
+// because a stopped member keeps its connections.
 void watch_members(Engine::Parts& parts) {
   parts.context->watch_members(parts.epoch, [&doorbells = *parts.formation.doorbells](int rank) {
     if (rank < doorbells.size() && !doorbells.has_left(rank)) doorbells.close(rank);
@@ -169,7 +169,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   parts->stores = std::move(stores);
   parts->network = std::move(network);
   parts->context = options.context;
-  if (options.elastic_worker >= 0 && !options.some_ranks_only)
+  if (options.elastic_worker >= 0 && !options.is_subset_of_job)
     parts->epoch = options.context->epoch();
   if (const auto job = options.context->elastic_job_name(); job && parts->epoch > 0)
     parts->elastic_group = ElasticGroup{
@@ -204,12 +204,12 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
   }
   parts->formation = *std::move(formed);
   std::unique_ptr<Engine> engine;
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("rank {} cannot start", options.topology.rank);
   };
-  const Status started = catch_bad_alloc(what_failed, [&]() -> Status {
+  const Status start_status = catch_bad_alloc(failure_text, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
-    parts->recorder->record_formed(parts->clock->now());
+    parts->recorder->record_joined(parts->clock->now());
     start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
                   format_text("joined a job of {} with {} groups, as process {}",
@@ -217,9 +217,9 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Stores st
     engine = std::make_unique<Engine>(std::move(parts));
     return {};
   });
-  if (started.ok()) return engine;
-  leave(*parts, started.message());
-  return started;
+  if (start_status.ok()) return engine;
+  leave(*parts, start_status.message());
+  return start_status;
 }
 
 }  // namespace farandole

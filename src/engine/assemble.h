@@ -1,5 +1,5 @@
-// The composition root of the engine: it alone makes the parts of an engine and connects them.
-// Constructors start no thread. When all parts are made, assemble() starts the threads.
+// The composition root: the only place that creates the parts of an engine and connects them.
+// Constructors start no thread. When all parts exist, assemble() starts the threads.
 #pragma once
 
 #include <atomic>
@@ -34,16 +34,16 @@ struct Engine::Parts {
   Stores stores;
   FlightMemory flight_memory;
   std::shared_ptr<ProcessContext> context;
-  std::shared_ptr<Failpoint> failpoint;  // also owned by the process context; null except in tests
+  std::shared_ptr<Failpoint> failpoint;  // shared with the process context; null except in tests
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
   std::unique_ptr<HostNetwork> network;  // null if the job cannot be on several hosts
   Formation formation;
-  std::int64_t epoch = 0;                     // of an elastic job; 0: the job is not elastic
+  std::int64_t epoch = 0;                     // 0: the job is not elastic
   std::optional<ElasticGroup> elastic_group;  // for timelines
   std::unique_ptr<Channels> channels;         // null if all ranks are on this host
   std::unique_ptr<Watch> watch;
-  // Null if a launcher of Farandole, or the engine of another rank of this host, reports stalls.
+  // Null if `farandole run` or another engine of this host reports stalls.
   std::unique_ptr<StallWarnings> stall_warnings;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;

@@ -3,19 +3,19 @@
 namespace farandole {
 namespace {
 
-thread_local bool running_here = false;
+thread_local bool running_on_this_thread = false;
 
 }  // namespace
 
-bool Completions::is_running_here() { return running_here; }
+bool Completions::is_running_on_this_thread() { return running_on_this_thread; }
 
-// Restores the old value of the flag at the end, because calls of this function can nest: a
-// completion may submit to another engine, which then runs its own completions on this thread.
+// Calls of this function can nest, because a completion may submit to another engine, which then
+// runs its own completions on this thread. So the flag gets its old value back at the end.
 void Completions::run_all() {
-  const bool was_running = std::exchange(running_here, true);
+  const bool was_running = std::exchange(running_on_this_thread, true);
   for (const auto& [handle, completion] : pending_) completion.function(completion.context, handle);
   pending_.clear();
-  running_here = was_running;
+  running_on_this_thread = was_running;
 }
 
 }  // namespace farandole

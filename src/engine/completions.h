@@ -1,5 +1,5 @@
 // Completions: the completion functions of finished calls. The holder of the progress lock adds
-// them while it has locked SharedState::guarded, and runs them after it has released that guard.
+// them under the lock of SharedState::guarded, and runs them after it has released that lock.
 #pragma once
 
 #include <utility>
@@ -20,7 +20,7 @@ class Completions {
   }
 
   // Whether this thread is running a completion of any engine.
-  static bool is_running_here();
+  static bool is_running_on_this_thread();
 
  private:
   void run_all();

@@ -20,13 +20,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// How many calls each thread makes. FARANDOLE_TEST_CALLS=1000000 sets the total for a long run.
+// How many calls each thread makes. FARANDOLE_TEST_CALLS sets the total number, for a long run.
 int calls_per_thread(int threads) {
   const char* const calls = std::getenv("FARANDOLE_TEST_CALLS");
   return (calls == nullptr ? 20'000 : std::atoi(calls)) / threads;
 }
 
-// A call whose completion takes its outcome and counts how often it runs.
+// A call with a completion that takes the outcome and counts how often it runs.
 struct CountedCall {
   explicit CountedCall(Engine& owner) : engine(owner) {}
 
@@ -36,14 +36,14 @@ struct CountedCall {
   static void on_completion(void* context, Handle handle) noexcept {
     auto& call = *static_cast<CountedCall*>(context);
     call.status = call.engine.take(handle).status;
-    ++call.times;
+    ++call.run_count;
     call.done.count_down();
   }
 
   Engine& engine;
   std::vector<float> values = {0};
   Status status = Status::stop("the completion has not run");
-  std::atomic<int> times = 0;
+  std::atomic<int> run_count = 0;
   std::latch done{1};
 };
 
@@ -55,23 +55,23 @@ Submission counted_allreduce(CountedCall& call, std::string name = "") {
 
 TEST(Completions, RunWithoutAWaitingThread) {
   run_job(3, {}, [](Engine& engine) {
-    for (int turn = 0; turn < 200; ++turn) {
+    for (int iteration = 0; iteration < 200; ++iteration) {
       CountedCall call(engine);
-      call.values = {static_cast<float>(engine.topology().rank + turn)};
+      call.values = {static_cast<float>(engine.topology().rank + iteration)};
       ASSERT_TRUE(engine.submit(counted_allreduce(call, "call")).ok());
       call.wait();
       ASSERT_EQ(call.status, Status());
-      ASSERT_EQ(call.values[0], static_cast<float>(3 * turn + 3));
-      ASSERT_EQ(call.times, 1);
+      ASSERT_EQ(call.values[0], static_cast<float>(3 * iteration + 3));
+      ASSERT_EQ(call.run_count, 1);
     }
   });
 }
 
 // A chain of calls: each completion submits the next call, as an asynchronous operation of a
 // framework may do.
-class Chain {
+class CallChain {
  public:
-  Chain(Engine& engine, int number, int calls)
+  CallChain(Engine& engine, int number, int calls)
       : engine_(engine), name_(format_text("chain.{}", number)), calls_(calls) {}
 
   void start() { submit(); }
@@ -79,20 +79,20 @@ class Chain {
 
  private:
   static void on_completion(void* context, Handle handle) noexcept {
-    static_cast<Chain*>(context)->go_on(handle);
+    static_cast<CallChain*>(context)->submit_next(handle);
   }
 
   void submit() {
     values_.assign(4, static_cast<float>(engine_.topology().rank + calls_done_ % 1000));
     Submission submission = allreduce_of(values_, name_);
-    submission.completion = {.function = &Chain::on_completion, .context = this};
+    submission.completion = {.function = &CallChain::on_completion, .context = this};
     const auto handle = engine_.submit(submission);
     if (handle.ok()) return;
     ADD_FAILURE() << handle.status().message();
     done_.count_down();
   }
 
-  void go_on(Handle handle) {
+  void submit_next(Handle handle) {
     const Status status = engine_.take(handle).status;
     EXPECT_EQ(status, Status());
     const auto expected = static_cast<float>(2 * (calls_done_ % 1000) + 1);
@@ -117,14 +117,14 @@ TEST(Completions, ChainsOfCallsRunWhileOtherThreadsWait) {
     for (int number = 0; number < kThreads; ++number)
       threads.emplace_back([&engine, number, calls] {
         if (number % 2 == 0) {
-          Chain chain(engine, number, calls);
-          chain.start();
-          return chain.wait();
+          CallChain call_chain(engine, number, calls);
+          call_chain.start();
+          return call_chain.wait();
         }
-        for (int turn = 0; turn < calls; ++turn) {
-          std::vector<float> values = {static_cast<float>(turn % 1000)};
+        for (int iteration = 0; iteration < calls; ++iteration) {
+          std::vector<float> values = {static_cast<float>(iteration % 1000)};
           ASSERT_EQ(allreduce(engine, values, format_text("thread.{}", number)), Status());
-          ASSERT_EQ(values[0], static_cast<float>(2 * (turn % 1000)));
+          ASSERT_EQ(values[0], static_cast<float>(2 * (iteration % 1000)));
         }
       });
     for (auto& thread : threads) thread.join();
@@ -138,12 +138,12 @@ TEST(Completions, RunForEachCallOfABatch) {
     first.values = {1};
     second.values = {2};
     const std::vector<Submission> batch = {counted_allreduce(first), counted_allreduce(second)};
-    ASSERT_TRUE(engine.submit_batch(batch, kHangGuard).ok());
+    ASSERT_TRUE(engine.submit_batch(batch, kTestTimeout).ok());
     first.wait();
     second.wait();
     EXPECT_EQ(first.values[0], 2);
     EXPECT_EQ(second.values[0], 4);
-    EXPECT_EQ(first.times + second.times, 2);
+    EXPECT_EQ(first.run_count + second.run_count, 2);
   });
 }
 
@@ -154,7 +154,7 @@ TEST(Completions, RunOnceForAFailedCall) {
       (void)engine.shutdown("enough");
       const auto rejected = engine.submit(counted_allreduce(call));
       EXPECT_FALSE(rejected.ok());
-      EXPECT_EQ(call.times, 0);  // a rejected submission is not a call
+      EXPECT_EQ(call.run_count, 0);  // a rejected submission is not a call
       return;
     }
     const auto handle = engine.submit(counted_allreduce(call));
@@ -164,7 +164,7 @@ TEST(Completions, RunOnceForAFailedCall) {
       EXPECT_THAT(call.status.message(), HasSubstr("enough"));
     }
     (void)engine.shutdown("done");
-    EXPECT_EQ(call.times, handle.ok() ? 1 : 0);
+    EXPECT_EQ(call.run_count, handle.ok() ? 1 : 0);
   });
 }
 
@@ -175,7 +175,7 @@ TEST(Completions, RunAtShutdownForCallsInFlight) {
     ASSERT_TRUE(engine.submit(counted_allreduce(call, "only here")).ok());
     (void)barrier(engine);
     (void)engine.shutdown("done");
-    EXPECT_EQ(call.times, 1);
+    EXPECT_EQ(call.run_count, 1);
     EXPECT_EQ(call.status.code(), StatusCode::kRebuildGroup);
   });
 }
@@ -189,11 +189,11 @@ TEST(Completions, RunWithAnUnknownHandleForADroppedCall) {
     const auto handle = engine.submit(counted_allreduce(call, "dropped"));
     ASSERT_TRUE(handle.ok());
     if (engine.topology().rank == 0) {
-      engine.drop(*handle);  // in flight, because the other rank submits after the barrier
+      engine.drop(*handle);  // still in flight, because the other rank submits after the barrier
       ASSERT_EQ(barrier(engine), Status());
     }
     call.wait();
-    EXPECT_EQ(call.times, 1);
+    EXPECT_EQ(call.run_count, 1);
     EXPECT_EQ(call.status.code(),
               engine.topology().rank == 0 ? StatusCode::kFixCall : StatusCode::kOk);
   });
@@ -203,39 +203,42 @@ TEST(Completions, BlockingCallsAreRejectedInACompletion) {
   struct CompletionContext {
     Engine* engine = nullptr;
     std::vector<Status> statuses;
-    bool waited = true;
+    bool wait_result = true;
     Result<Handle> second = Status::stop("not submitted");
     std::vector<float> values = {1};
     std::latch done{1};
   };
   run_job(2, {}, [](Engine& engine) {
-    CompletionContext inside;
-    inside.engine = &engine;
+    CompletionContext completion_context;
+    completion_context.engine = &engine;
     Submission submission;
     submission.completion = {
         .function =
             [](void* context, Handle) noexcept {
-              auto& all = *static_cast<CompletionContext*>(context);
-              Engine& own = *all.engine;
-              all.second = own.submit(allreduce_of(all.values, "inside"), kHangGuard);
-              if (all.second.ok()) all.waited = own.wait(*all.second, kHangGuard);
-              all.statuses = {Engine::create({}).status(), own.add_group({0, 1}).status(),
-                              own.remove_group(1),         own.start_timeline("trace.json"),
-                              own.stop_timeline(),         own.shutdown("from inside")};
-              all.done.count_down();
+              auto& call_results = *static_cast<CompletionContext*>(context);
+              Engine& own_engine = *call_results.engine;
+              call_results.second =
+                  own_engine.submit(allreduce_of(call_results.values, "inside"), kTestTimeout);
+              if (call_results.second.ok())
+                call_results.wait_result = own_engine.wait(*call_results.second, kTestTimeout);
+              call_results.statuses = {
+                  Engine::create({}).status(), own_engine.add_group({0, 1}).status(),
+                  own_engine.remove_group(1),  own_engine.start_timeline("trace.json"),
+                  own_engine.stop_timeline(),  own_engine.shutdown("from inside")};
+              call_results.done.count_down();
             },
-        .context = &inside};
+        .context = &completion_context};
     ASSERT_TRUE(engine.submit(submission).ok());
-    inside.done.wait();
-    for (const Status& status : inside.statuses) {
+    completion_context.done.wait();
+    for (const Status& status : completion_context.statuses) {
       EXPECT_EQ(status.code(), StatusCode::kFixCall);
       EXPECT_THAT(status.message(), HasSubstr("was called from the completion of a call, which "
                                               "must not block; call it from another thread"));
     }
-    EXPECT_EQ(inside.statuses.size(), 6u);
-    EXPECT_FALSE(inside.waited);
-    EXPECT_EQ(finish(engine, inside.second).status, Status());
-    EXPECT_EQ(inside.values[0], 2);
+    EXPECT_EQ(completion_context.statuses.size(), 6u);
+    EXPECT_FALSE(completion_context.wait_result);
+    EXPECT_EQ(finish(engine, completion_context.second).status, Status());
+    EXPECT_EQ(completion_context.values[0], 2);
   });
 }
 

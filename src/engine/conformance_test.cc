@@ -13,19 +13,19 @@ namespace farandole {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kCounts = {0, 1, 7, 1000};
-// The number of elements of a tensor that fills several windows and a part of one more.
-constexpr std::int64_t kLarge = 140'001;
+// The number of elements of a tensor that fills several windows and a part of another one.
+constexpr std::int64_t kLargeCount = 140'001;
 constexpr std::array<DType, 4> kLargeDTypes = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
                                                DType::kFloat64};
 constexpr std::int64_t kColumns = 3;
 
-// One rank's part in one group. Its output buffer has guard bytes that show writes behind its end.
+// A rank as a member of one group. Guard bytes behind the output buffer show writes beyond its end.
 class Member {
  public:
   Member(Engine& engine, GroupId group)
       : engine_(engine), group_(group), ranks_(engine.ranks_of(group)) {}
 
-  bool included() const { return std::ranges::count(ranks_, rank()) > 0; }
+  bool is_member() const { return std::ranges::count(ranks_, rank()) > 0; }
   int rank() const { return engine_.topology().rank; }
   int index() const { return static_cast<int>(std::ranges::find(ranks_, rank()) - ranks_.begin()); }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -41,19 +41,20 @@ class Member {
   }
 
   std::vector<Values> inputs_of_all(DType dtype, std::int64_t count, int seed = 0) const {
-    std::vector<Values> all;
-    for (const int other : ranks_) all.push_back(small_numbers(dtype, count, other, seed));
-    return all;
+    std::vector<Values> inputs_of_members;
+    for (const int other_rank : ranks_)
+      inputs_of_members.push_back(small_numbers(dtype, count, other_rank, seed));
+    return inputs_of_members;
   }
 
   // Runs the call on a copy of `input` and returns the result. If the call is not in place, the
-  // input must not change. Every second call is polled instead of waited for.
+  // input must not change. Every second call is polled, and the others are waited for.
   Values run(Submission submission, const Values& input, std::size_t results, bool in_place) {
     const DType dtype = submission.dtype;
-    auto source = encoded(dtype, input);
-    const auto before = source;
-    constexpr std::size_t kGuard = 64;
-    std::vector<std::byte> target(results * row_of(dtype).bytes + kGuard, std::byte{0xA5});
+    auto source = encode_values(dtype, input);
+    const auto source_before = source;
+    constexpr std::size_t kGuardBytes = 64;
+    std::vector<std::byte> target(results * row_of(dtype).bytes + kGuardBytes, std::byte{0xA5});
     submission.input = source.data();
     submission.output = in_place ? source.data() : target.data();
     const auto handle = engine_.submit(submission);
@@ -62,12 +63,12 @@ class Member {
     }
     outcome_ = finish(engine_, handle);
     EXPECT_EQ(outcome_.status, Status());
-    EXPECT_TRUE(in_place || source == before);
-    EXPECT_TRUE(std::all_of(target.end() - kGuard, target.end(),
+    EXPECT_TRUE(in_place || source == source_before);
+    EXPECT_TRUE(std::all_of(target.end() - kGuardBytes, target.end(),
                             [](std::byte byte) { return byte == std::byte{0xA5}; }));
-    if (row_of(submission.operation).output_rule != OutputRule::kReceived)
-      return decoded(dtype, in_place ? source.data() : target.data(), results);
-    return outcome_.received ? decoded(dtype, outcome_.received.get(), results) : Values();
+    if (row_of(submission.operation).output_rule != OutputRule::kEngineMemory)
+      return decode_values(dtype, in_place ? source.data() : target.data(), results);
+    return outcome_.received ? decode_values(dtype, outcome_.received.get(), results) : Values();
   }
   const Outcome& outcome() const { return outcome_; }
 
@@ -84,13 +85,13 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
        {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
     const auto inputs = member.inputs_of_all(dtype, count, static_cast<int>(op));
-    const Values expected = rounded_to(dtype, reduced(dtype, op, inputs));
+    const Values expected = round_to_dtype(dtype, reduce_values(dtype, op, inputs));
     for (const bool in_place : {false, true}) {
       Submission submission = member.call(Operation::kAllreduce, dtype, {count});
       submission.reduce_op = op;
-      const auto& own = inputs[static_cast<std::size_t>(member.index())];
-      const Values found = member.run(submission, own, own.size(), in_place);
-      ASSERT_EQ(found, expected) << row_of(dtype).name << " " << name_of(op) << " × " << count;
+      const auto& own_input = inputs[static_cast<std::size_t>(member.index())];
+      const Values actual = member.run(submission, own_input, own_input.size(), in_place);
+      ASSERT_EQ(actual, expected) << row_of(dtype).name << " " << name_of(op) << " × " << count;
     }
   }
 }
@@ -106,18 +107,19 @@ void check_scales(Member& member, DType dtype) {
   auto scaled = inputs;
   for (Values& values : scaled)
     for (double& value : values) value = truncated(value * 0.5);
-  Values expected = reduced(dtype, ReduceOp::kSum, scaled);
+  Values expected = reduce_values(dtype, ReduceOp::kSum, scaled);
   for (double& value : expected) value = truncated(value * 4);
   for (const Operation operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     Submission submission = member.call(operation, dtype, {100});
     submission.prescale = 0.5;
     submission.postscale = 4;
-    const bool whole = operation == Operation::kAllreduce;
-    const auto begin = whole ? 0 : first_scattered_row(100, member.size(), member.index());
-    const auto rows = whole ? 100 : scattered_rows(100, member.size(), member.index());
-    const Values part(expected.begin() + begin, expected.begin() + begin + rows);
-    const auto& own = inputs[static_cast<std::size_t>(member.index())];
-    ASSERT_EQ(member.run(submission, own, part.size(), false), rounded_to(dtype, part))
+    const bool is_allreduce = operation == Operation::kAllreduce;
+    const auto begin = is_allreduce ? 0 : first_scattered_row(100, member.size(), member.index());
+    const auto rows = is_allreduce ? 100 : scattered_rows(100, member.size(), member.index());
+    const Values expected_part(expected.begin() + begin, expected.begin() + begin + rows);
+    const auto& own_input = inputs[static_cast<std::size_t>(member.index())];
+    ASSERT_EQ(member.run(submission, own_input, expected_part.size(), false),
+              round_to_dtype(dtype, expected_part))
         << row_of(dtype).name;
   }
 }
@@ -127,8 +129,8 @@ void check_broadcast(Member& member, DType dtype, std::int64_t count) {
   for (const std::size_t root : {std::size_t{0}, inputs.size() - 1}) {
     Submission submission = member.call(Operation::kBroadcast, dtype, {count});
     submission.root_rank = member.ranks()[root];
-    const auto& own = inputs[static_cast<std::size_t>(member.index())];
-    ASSERT_EQ(member.run(submission, own, own.size(), root % 2 == 0), inputs[root])
+    const auto& own_input = inputs[static_cast<std::size_t>(member.index())];
+    ASSERT_EQ(member.run(submission, own_input, own_input.size(), root % 2 == 0), inputs[root])
         << row_of(dtype).name << " × " << count;
   }
 }
@@ -137,55 +139,61 @@ void check_broadcast(Member& member, DType dtype, std::int64_t count) {
 void check_allgather(Member& member, DType dtype, std::int64_t rows) {
   Values expected;
   std::vector<std::int64_t> counts;
-  for (int other = 0; other < member.size(); ++other) {
-    counts.push_back(rows * other);
-    const Values part = small_numbers(dtype, rows * other * kColumns, other, 0);
-    expected.insert(expected.end(), part.begin(), part.end());
+  for (int other_rank = 0; other_rank < member.size(); ++other_rank) {
+    counts.push_back(rows * other_rank);
+    const Values member_values = small_numbers(dtype, rows * other_rank * kColumns, other_rank, 0);
+    expected.insert(expected.end(), member_values.begin(), member_values.end());
   }
-  const std::int64_t own = rows * member.index();
-  const Values found =
-      member.run(member.call(Operation::kAllgather, dtype, {own, kColumns}),
-                 small_numbers(dtype, own * kColumns, member.index(), 0), expected.size(), false);
-  ASSERT_EQ(found, expected) << row_of(dtype).name << " × " << rows;
+  const std::int64_t own_rows = rows * member.index();
+  const Values actual = member.run(member.call(Operation::kAllgather, dtype, {own_rows, kColumns}),
+                                   small_numbers(dtype, own_rows * kColumns, member.index(), 0),
+                                   expected.size(), false);
+  ASSERT_EQ(actual, expected) << row_of(dtype).name << " × " << rows;
   ASSERT_EQ(member.outcome().received_rows, counts);
 }
 
 void check_reducescatter(Member& member, DType dtype, std::int64_t rows) {
   const auto inputs = member.inputs_of_all(dtype, rows * kColumns);
-  const Values whole = rounded_to(dtype, reduced(dtype, ReduceOp::kSum, inputs));
+  const Values whole_result = round_to_dtype(dtype, reduce_values(dtype, ReduceOp::kSum, inputs));
   const auto begin = first_scattered_row(rows, member.size(), member.index()) * kColumns;
   const auto count = scattered_rows(rows, member.size(), member.index()) * kColumns;
-  const Values expected(whole.begin() + begin, whole.begin() + begin + count);
-  const Values found =
+  const Values expected(whole_result.begin() + begin, whole_result.begin() + begin + count);
+  const Values actual =
       member.run(member.call(Operation::kReducescatter, dtype, {rows, kColumns}),
                  inputs[static_cast<std::size_t>(member.index())], expected.size(), false);
-  ASSERT_EQ(found, expected) << row_of(dtype).name << " × " << rows;
+  ASSERT_EQ(actual, expected) << row_of(dtype).name << " × " << rows;
 }
 
 // Member s sends ((s + 2 r) mod 4) × `rows` rows to member r and has one more row that it does not
-// send. If `equal`, it sends `rows` rows to each member.
-void check_alltoall(Member& member, DType dtype, std::int64_t rows, bool equal) {
-  const auto split = [&](int from, int to) { return equal ? rows : (from + 2 * to) % 4 * rows; };
+// send. If `equal_splits`, it sends `rows` rows to each member.
+void check_alltoall(Member& member, DType dtype, std::int64_t rows, bool equal_splits) {
+  const auto split = [&](int from, int to) {
+    return equal_splits ? rows : (from + 2 * to) % 4 * rows;
+  };
   const auto sent_before = [&](int from, int to) {
     std::int64_t sum = 0;
-    for (int other = 0; other < to; ++other) sum += split(from, other);
+    for (int other_rank = 0; other_rank < to; ++other_rank) sum += split(from, other_rank);
     return sum;
   };
-  const auto total = [&](int from) { return sent_before(from, member.size()) + (equal ? 0 : 1); };
+  const auto total = [&](int from) {
+    return sent_before(from, member.size()) + (equal_splits ? 0 : 1);
+  };
   Values expected;
   std::vector<std::int64_t> counts;
   for (int from = 0; from < member.size(); ++from) {
-    const Values all = small_numbers(dtype, total(from) * kColumns, from, 1);
-    const auto begin = all.begin() + sent_before(from, member.index()) * kColumns;
+    const Values sender_values = small_numbers(dtype, total(from) * kColumns, from, 1);
+    const auto begin = sender_values.begin() + sent_before(from, member.index()) * kColumns;
     counts.push_back(split(from, member.index()));
     expected.insert(expected.end(), begin, begin + counts.back() * kColumns);
   }
-  const int own = member.index();
-  Submission submission = member.call(Operation::kAlltoall, dtype, {total(own), kColumns});
-  for (int to = 0; !equal && to < member.size(); ++to) submission.splits.push_back(split(own, to));
-  const Values found = member.run(submission, small_numbers(dtype, total(own) * kColumns, own, 1),
-                                  expected.size(), false);
-  ASSERT_EQ(found, expected) << row_of(dtype).name << " × " << rows;
+  const int own_index = member.index();
+  Submission submission = member.call(Operation::kAlltoall, dtype, {total(own_index), kColumns});
+  for (int to = 0; !equal_splits && to < member.size(); ++to)
+    submission.splits.push_back(split(own_index, to));
+  const Values actual =
+      member.run(submission, small_numbers(dtype, total(own_index) * kColumns, own_index, 1),
+                 expected.size(), false);
+  ASSERT_EQ(actual, expected) << row_of(dtype).name << " × " << rows;
   ASSERT_EQ(member.outcome().received_rows, counts);
 }
 
@@ -217,28 +225,28 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Conformance,
 INSTANTIATE_TEST_SUITE_P(Hosts, Conformance,
                          ::testing::Values(HostOfRank{0, 0, 1, 1}, HostOfRank{0, 0, 0, 1},
                                            HostOfRank{0, 1, 2, 3}, HostOfRank{0, 1, 0, 1, 0}),
-                         [](const auto& instance) { return shape_text(instance.param); });
+                         [](const auto& instance) { return hosts_name(instance.param); });
 
-TEST_P(Conformance, EveryOperationInTheWorldAndInAGroup) {
+TEST_P(Conformance, EveryOperationIsCorrectInTheWorldAndInAGroup) {
   std::vector<std::vector<int>> groups;
   if (size() > 2) groups = {{0, size() - 1}};
   run_job(GetParam(), groups, [](Engine& engine) {
     for (GroupId group = 0; group < 2; ++group) {
       Member member(engine, group);
-      if (member.included()) check_everything(member);
+      if (member.is_member()) check_everything(member);
     }
   });
 }
 
-TEST_P(Conformance, ManyWindows) {
+TEST_P(Conformance, EveryOperationIsCorrectWithManyWindows) {
   run_job(GetParam(), {}, [](Engine& engine) {
     Member member(engine, kWorld);
-    check_all(member, kLargeDTypes[static_cast<std::size_t>(size()) % 4], kLarge);
+    check_all(member, kLargeDTypes[static_cast<std::size_t>(size()) % 4], kLargeCount);
   });
 }
 
 // Some of these shapes have rows but no elements.
-TEST_P(Conformance, TensorsWithoutElementsOrDimensions) {
+TEST_P(Conformance, TensorsWithoutElementsOrDimensionsWork) {
   run_job(GetParam(), {}, [](Engine& engine) {
     Member member(engine, kWorld);
     const int size = member.size();

@@ -20,10 +20,10 @@ namespace {
 using std::chrono::milliseconds;
 
 // Runs allreduces until one fails; returns its error.
-Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)>& before) {
+Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)>& before_round) {
   std::vector<float> values(400'000, 1.0F);
   for (int round = 0;; ++round) {
-    before(round);
+    before_round(round);
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = "gradients";
@@ -32,7 +32,7 @@ Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)
     submission.input = submission.output = values.data();
     const auto handle = engine.submit(submission);
     if (!handle.ok()) return handle.status();
-    if (!engine.wait(*handle, kHangGuard)) return Status::stop("hangs");
+    if (!engine.wait(*handle, kTestTimeout)) return Status::stop("hangs");
     if (const Outcome outcome = engine.take(*handle); !outcome.status.ok()) return outcome.status;
   }
 }
@@ -53,8 +53,8 @@ TEST(Death, EndsTheWaitOfEveryOtherRank) {
   }
 }
 
-TEST(Death, InTheMiddleOfAStep) {
-  // The signal kills the rank at an arbitrary point of its copying.
+TEST(Death, EndsAStepInTheMiddle) {
+  // The timer kills the rank at an arbitrary point, while it copies data.
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     if (rank == 1) ::alarm(1);  // SIGALRM kills this process
     return exit_code_for(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
@@ -117,19 +117,19 @@ int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, 
     killer = kill_this_process_after(std::chrono::microseconds(std::mt19937(seed)() % 20'000));
   for (;;) {
     const auto handle = engine.submit(call_of(operation, size, input, output));
-    if (handle.ok() && !engine.wait(*handle, kHangGuard)) return 1;
+    if (handle.ok() && !engine.wait(*handle, kTestTimeout)) return 1;
     const Status status = handle.ok() ? engine.take(*handle).status : handle.status();
     if (status.ok()) continue;
     return exit_code_for(status, "rank " + std::to_string(victim) + " (pid ");
   }
 }
 
-class DeathInJobsOf : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, DeathInJobsOf, ::testing::Values(2, 4, 8));
+class DeathInJobOfSize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, DeathInJobOfSize, ::testing::Values(2, 4, 8));
 
 // The victim is the coordinator, the last rank or one in the middle. It dies at a random point of
 // every operation.
-TEST_P(DeathInJobsOf, AnyRoleInAnyOperation) {
+TEST_P(DeathInJobOfSize, EndsAnyOperationInAnyRole) {
   const int size = GetParam();
   for (const OperationRow& row : kOperations) {
     if (row.operation == Operation::kJoin) continue;  // the next test kills a rank during joins
@@ -157,7 +157,7 @@ TEST(Death, EndsTheWaitOfJoinedMembers) {
     Submission join;
     join.operation = Operation::kJoin;
     const auto handle = engine.submit(join);
-    if (!handle.ok() || !engine.wait(*handle, kHangGuard)) return 1;
+    if (!handle.ok() || !engine.wait(*handle, kTestTimeout)) return 1;
     return exit_code_for(engine.take(*handle).status, "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]));
@@ -190,20 +190,20 @@ TEST(Fork, TheChildGetsAnErrorAndTheParentGoesOn) {
     submission.dtype = DType::kFloat32;
     submission.shape = {1000};
     submission.input = submission.output = values.data();
-    const pid_t forked = ::fork();
-    if (forked == 0) {
+    const pid_t child_pid = ::fork();
+    if (child_pid == 0) {
       engine.abandon_after_fork();
       const auto rejected = engine.submit(submission);
-      const bool got_error =
+      const bool has_error =
           !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
-      (void)engine.shutdown("from the child");  // must not affect the other ranks
-      ::_exit(got_error ? kPassed : 1);
+      (void)engine.shutdown("from the child");  // this must not affect the other ranks
+      ::_exit(has_error ? kPassed : 1);
     }
     int status = 0;
-    ::waitpid(forked, &status, 0);
+    ::waitpid(child_pid, &status, 0);
     if (WEXITSTATUS(status) != kPassed) return 1;
     const auto handle = engine.submit(submission);
-    const bool done = handle.ok() && engine.wait(*handle, kHangGuard) &&
+    const bool done = handle.ok() && engine.wait(*handle, kTestTimeout) &&
                       engine.take(*handle).status.ok() && values[0] == 2.0F;
     (void)engine.shutdown("done");
     return done ? kPassed : 2;

@@ -83,16 +83,16 @@ TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
 TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
   std::latch left(1);
   run_job(2, {}, [&](Engine& engine) {
-    const bool leaves = engine.topology().rank == 0;
+    const bool leaves_job = engine.topology().rank == 0;
     std::vector<float> values(2, 1.0F);
-    if (!leaves) left.wait();
+    if (!leaves_job) left.wait();
     const auto handle = engine.submit(allreduce_of(values, "gradients"));
-    ASSERT_TRUE(handle.ok() || !leaves);
-    if (leaves) (void)engine.shutdown("enough");
-    if (leaves) left.count_down();
+    ASSERT_TRUE(handle.ok() || !leaves_job);
+    if (leaves_job) (void)engine.shutdown("enough");
+    if (leaves_job) left.count_down();
     const Status status = finish(engine, handle).status;
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
-    EXPECT_TRUE(leaves || is_leave_error(status, "enough")) << status.message();
+    EXPECT_TRUE(leaves_job || is_leave_error(status, "enough")) << status.message();
   });
 }
 
@@ -129,7 +129,7 @@ class SilentStore final : public Store {
   Guarded<bool> answers_{false};
 };
 
-// The Store does not answer the thread that reports stalls, so that shutdown() waits for it.
+// The Store does not answer the thread that reports stalls, so shutdown() waits for this thread.
 TEST(Ending, ARankThatLeavesTellsTheOthersBeforeItWaitsForItsThreads) {
   const JobOnHosts job({0, 1});
   const auto reports = std::make_shared<SilentStore>();  // shared with the engine of rank 1
@@ -170,15 +170,15 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
   }
 }
 
-// Stops this process at its first access to the page of `address`, or to the page at the same
-// offset in another rank's heap. It works as a failpoint in the middle of a reduction.
+// A failpoint in the middle of a reduction: stops this process at its first access to the page of
+// `address`, or to the page at the same offset in another rank's heap.
 class StopAtAccess {
  public:
   explicit StopAtAccess(const void* address) {
-    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    const auto location_wanted = reinterpret_cast<std::uintptr_t>(address);
     for (const Mapping& mapping : heaps())
-      if (wanted >= mapping.begin && wanted < mapping.end)
-        location_ = mapping.offset + (wanted - mapping.begin);
+      if (location_wanted >= mapping.begin && location_wanted < mapping.end)
+        location_ = mapping.offset + (location_wanted - mapping.begin);
     for (const Mapping& mapping : heaps())
       if (location_ >= mapping.offset && location_ - mapping.offset < mapping.end - mapping.begin)
         pages_.push_back((mapping.begin + location_ - mapping.offset) / kPageBytes * kPageBytes);
@@ -208,9 +208,9 @@ class StopAtAccess {
     }
     return found;
   }
-  static void protect(int how) {
+  static void protect(int rights) {
     for (const std::uintptr_t page : pages_)
-      ::mprotect(reinterpret_cast<void*>(page), kPageBytes, how);
+      ::mprotect(reinterpret_cast<void*>(page), kPageBytes, rights);
   }
   static void stop(int) {
     protect(PROT_READ | PROT_WRITE);
@@ -231,14 +231,14 @@ bool is_stopped(pid_t pid) {
 // Memory that all processes of a test share.
 struct SharedByProcesses {
   std::atomic<pid_t> pids[3];
-  // counts up when rank 2 may leave, and when a rank has refilled its tensor
+  // grows when rank 2 may leave, and each time a rank has refilled its tensor
   std::atomic<int> stage;
-  std::atomic<bool> resumed;  // the call of the stopped process has ended
+  std::atomic<bool> has_resumed;  // the call of the stopped process has ended
 };
 
 template <class Condition>
 bool wait_until(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(milliseconds(1));
@@ -260,20 +260,20 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int run_stopped_rank(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
-    shared_->resumed = true;
+    shared_->has_resumed = true;
     return exit_code_for(status, "rank 2 (pid ");
   }
 
-  // After the failure of its call, this rank stores new values. The stopped rank must not change
-  // them when it goes on.
+  // After its call has failed, this rank stores new values. The stopped rank must not change these
+  // values when it continues.
   int refill(SharedTensor& tensor, float value) {
     tensor.fill(value);
     ++shared_->stage;
-    if (!wait_until([&] { return shared_->resumed.load(); })) return 3;
+    if (!wait_until([&] { return shared_->has_resumed.load(); })) return 3;
     return tensor.count_not_equal(value) == 0 ? kPassed : 4;
   }
 
-  // Continues the stopped rank at the end of the scope, also after an early return.
+  // Lets the stopped rank continue at the end of the scope, also after an early return.
   struct ContinueGuard {
     const SharedByProcesses* shared;
     ~ContinueGuard() {
@@ -281,16 +281,16 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     }
   };
 
-  int run_survivor(Engine& engine, SharedTensor& tensor, bool other_leaves) {
+  int run_survivor(Engine& engine, SharedTensor& tensor, bool other_rank_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
     const ContinueGuard continues{shared_};
     if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
     ++shared_->stage;  // lets rank 2 leave
-    if (!other_leaves) ::kill(shared_->pids[2], SIGKILL);
+    if (!other_rank_leaves) ::kill(shared_->pids[2], SIGKILL);
     if (const int result = exit_code_for(finish(engine, handle).status, "rank 2 (pid ");
         result != kPassed)
       return result;
-    if (other_leaves && !wait_until([&] { return shared_->stage == 2; })) return 5;
+    if (other_rank_leaves && !wait_until([&] { return shared_->stage == 2; })) return 5;
     std::thread resume([&, stage_before = shared_->stage.load()] {
       wait_until([&] { return shared_->stage > stage_before; });
       ::kill(shared_->pids[1], SIGCONT);
@@ -300,17 +300,17 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     return result;
   }
 
-  int run_ending_rank(Engine& engine, SharedTensor& tensor, bool leaves) {
+  int run_ending_rank(Engine& engine, SharedTensor& tensor, bool leaves_job) {
     const auto handle = engine.submit(tensor.allreduce("all"));
     if (!wait_until([&] { return shared_->stage == 1; })) return 2;
-    if (!leaves)
-      return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills this rank meanwhile
+    if (!leaves_job)
+      return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills this rank during the wait
     (void)engine.shutdown("enough");
     return refill(tensor, 9);
   }
 
   int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
-    const SharedTensor beside(engine, 100'000);
+    const SharedTensor other_tensor(engine, 100'000);
     const auto handle = engine.submit(tensor.allreduce("all"));
     const ContinueGuard continues{shared_};
     if (!wait_until([&] { return is_stopped(shared_->pids[1]); })) return 2;
@@ -319,21 +319,22 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
         result != kPassed)
       return result;
     (void)engine.shutdown("enough");
-    EngineOptions alone;
-    alone.context = context_in_test();
-    alone.bucket_bytes = 0;
-    alone.heap_bytes = 64 << 20;
-    const auto next = value_or_abort(Engine::create(alone));
-    if (!next->is_shared(beside.data(), 1) || next->is_shared(tensor.data(), 1)) return 9;
-    tensor = SharedTensor(*next, kCount);  // frees the old memory
+    EngineOptions single_rank_options;
+    single_rank_options.context = context_in_test();
+    single_rank_options.bucket_bytes = 0;
+    single_rank_options.heap_bytes = 64 << 20;
+    const auto next_engine = value_or_abort(Engine::create(single_rank_options));
+    if (!next_engine->is_shared(other_tensor.data(), 1) || next_engine->is_shared(tensor.data(), 1))
+      return 9;
+    tensor = SharedTensor(*next_engine, kCount);  // frees the old memory
     std::vector<SharedTensor> others;
     do {
-      others.emplace_back(*next, kCount / 64);
+      others.emplace_back(*next_engine, kCount / 64);
       others.back().fill(8);
-    } while (next->is_shared(others.back().data(), 1));
-    if (!next->is_shared(tensor.data(), 1) || others.size() < 2 * 64) return 10;
+    } while (next_engine->is_shared(others.back().data(), 1));
+    if (!next_engine->is_shared(tensor.data(), 1) || others.size() < 2 * 64) return 10;
     ::kill(shared_->pids[1], SIGCONT);
-    if (!wait_until([&] { return shared_->resumed.load(); })) return 3;
+    if (!wait_until([&] { return shared_->has_resumed.load(); })) return 3;
     for (const SharedTensor& other : others)
       if (other.count_not_equal(8) != 0) return 11;
     return tensor.count_not_equal(0) == 0 ? kPassed : 4;
@@ -353,21 +354,21 @@ class StoppedSurvivor : public MemoryOfAStoppedSurvivor,
                         public ::testing::WithParamInterface<bool> {};
 
 TEST_P(StoppedSurvivor, DoesNotWriteToReturnedMemory) {
-  const bool leaves = GetParam();
-  const auto statuses =
-      run_processes(3,
-                    [&](int rank, Engine& engine) {
-                      shared_->pids[rank] = ::getpid();
-                      SharedTensor tensor(engine, kCount);
-                      tensor.fill(1);
-                      if (rank == 2) return run_ending_rank(engine, tensor, leaves);
-                      const int result = rank == 1 ? run_stopped_rank(engine, tensor)
-                                                   : run_survivor(engine, tensor, leaves);
-                      return result == kPassed && leaves ? reduce_as_pair(engine, tensor) : result;
-                    },
-                    {{0, 1}});
+  const bool leaves_job = GetParam();
+  const auto statuses = run_processes(
+      3,
+      [&](int rank, Engine& engine) {
+        shared_->pids[rank] = ::getpid();
+        SharedTensor tensor(engine, kCount);
+        tensor.fill(1);
+        if (rank == 2) return run_ending_rank(engine, tensor, leaves_job);
+        const int result =
+            rank == 1 ? run_stopped_rank(engine, tensor) : run_survivor(engine, tensor, leaves_job);
+        return result == kPassed && leaves_job ? reduce_as_pair(engine, tensor) : result;
+      },
+      {{0, 1}});
   for (std::size_t rank = 0; rank < statuses.size(); ++rank)
-    EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kPassed || (rank == 2 && !leaves))
+    EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kPassed || (rank == 2 && !leaves_job))
         << "rank " << rank << " ended with " << WEXITSTATUS(statuses[rank]);
 }
 

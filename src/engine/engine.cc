@@ -1,5 +1,5 @@
-// The methods of the public interface. Malformed calls are rejected here. Calls that are
-// well-formed but invalid are announced, so that every rank gets the same error.
+// The methods of the public interface. Malformed calls are rejected here. Well-formed but invalid
+// calls are announced, so that every rank gets the same error.
 #include "farandole/engine.h"
 
 #include <new>
@@ -25,76 +25,75 @@ Status forked_child_error(int rank) {
       rank));
 }
 
-// Rejects blocking functions inside a completion: while a completion runs, this rank makes no
-// progress, so such a function could wait forever.
-Status check_may_block(std::string_view what) {
-  if (!Completions::is_running_here()) return {};
+// Rejects blocking functions inside a completion. While a completion runs, this rank makes no
+// progress, so a blocking function could wait forever.
+Status check_may_block(std::string_view function_name) {
+  if (!Completions::is_running_on_this_thread()) return {};
   return Status::fix_call(format_text(
       "{} was called from the completion of a call, which must not block; call it from another "
       "thread",
-      what));
+      function_name));
 }
 
-// Checks a batch. `with_call_errors` must be empty. If calls of the batch are invalid,
-// `with_call_errors` becomes a copy of the batch that has their call errors. Errors: as
-// check_submission().
+// Checks a batch. `batch_with_errors` must be empty. If calls of the batch are invalid, it becomes
+// a copy of the batch with their call errors. Errors: as check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
-                                  std::vector<Submission>& with_call_errors) {
+                                  std::vector<Submission>& batch_with_errors) {
   const int rank = parts.formation.topology.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
-    if (!ranks) return parts.groups->not_found(batch[i].group);
+    if (!ranks) return parts.groups->not_found_error(batch[i].group);
     FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
     const Status call_error = call_error_of(batch[i], *ranks, rank);
     if (call_error.ok()) continue;
-    if (with_call_errors.empty()) with_call_errors.assign(batch.begin(), batch.end());
-    with_call_errors[i].call_error = call_error.message();
+    if (batch_with_errors.empty()) batch_with_errors.assign(batch.begin(), batch.end());
+    batch_with_errors[i].call_error = call_error.message();
   }
   return {};
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
                         std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  std::vector<Submission> with_call_errors;
-  FARANDOLE_TRY(check_and_find_call_errors(parts, batch, with_call_errors));
-  if (!with_call_errors.empty()) batch = with_call_errors;
+  std::vector<Submission> batch_with_errors;
+  FARANDOLE_TRY(check_and_find_call_errors(parts, batch, batch_with_errors));
+  if (!batch_with_errors.empty()) batch = batch_with_errors;
   if (batch.empty()) return {};
-  if (Completions::is_running_here()) wait_limit = {};
+  if (Completions::is_running_on_this_thread()) wait_limit = {};
   return parts.progress->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("a call of rank {} was not submitted", parts.formation.topology.rank);
   };
   const Status status = catch_bad_alloc(
-      what_failed, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
+      failure_text, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(
       format_text("rank {}: {}", parts.formation.topology.rank, status.message()));
 }
 
 Result<std::unique_ptr<Engine>> create_with_known_rank(const EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(auto found, open_stores_and_network(options));
-  return assemble(options, std::move(found.stores), std::move(found.network));
+  FARANDOLE_TRY_ASSIGN(auto opened, open_stores_and_network(options));
+  return assemble(options, std::move(opened.stores), std::move(opened.network));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("rank {} cannot join the job", options.topology.rank);
   };
   FARANDOLE_TRY(check_may_block("Engine::create()"));
-  return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
+  return catch_bad_alloc(failure_text, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
     if (!gets_rank_from_launcher(options)) return create_with_known_rank(options);
-    for (int tries = 1;; ++tries) {
-      EngineOptions with_rank = options;
-      FARANDOLE_TRY(take_elastic_rank(with_rank));
-      auto engine = create_with_known_rank(with_rank);
-      if (engine.ok() || !may_join_again(options, engine.status(), tries)) return engine;
+    for (int attempt = 1;; ++attempt) {
+      EngineOptions options_with_rank = options;
+      FARANDOLE_TRY(take_elastic_rank(options_with_rank));
+      auto engine = create_with_known_rank(options_with_rank);
+      if (engine.ok() || !may_join_again(options, engine.status(), attempt)) return engine;
     }
   });
 }
@@ -108,7 +107,8 @@ Engine::~Engine() {
     (void)parts_.release();
     return;
   }
-  CHECK(!Completions::is_running_here(), "an engine is not destroyed inside a completion");
+  CHECK(!Completions::is_running_on_this_thread(),
+        "an engine is not destroyed inside a completion");
   (void)shutdown("shut down");
 }
 
@@ -119,11 +119,11 @@ std::int64_t Engine::epoch() const { return parts_->epoch; }
 bool Engine::is_change_announced() const {
   if (parts_->abandoned || parts_->epoch == 0) return false;
   const std::function<bool()> no_interruption;
-  const auto found =
+  const auto announced =
       parts_->stores.job->wait(keys::change_announced(), {TimePoint{}, no_interruption});
-  // If the connection to the Store of another host has ended, another launcher takes over, and
-  // needs all members.
-  return found.ok() || (parts_->network && found.status().code() != StatusCode::kRetry);
+  // If the connection to the Store on another host has ended, a new launcher of node 0 takes over,
+  // and all members must ask it for new ranks.
+  return announced.ok() || (parts_->network && announced.status().code() != StatusCode::kRetry);
 }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
@@ -159,10 +159,10 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
                                                  std::chrono::milliseconds wait_limit) {
   if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   std::vector<Handle> handles;
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("a batch of rank {} was not submitted", parts_->formation.topology.rank);
   };
-  FARANDOLE_TRY(catch_bad_alloc(what_failed, [&] {
+  FARANDOLE_TRY(catch_bad_alloc(failure_text, [&] {
     handles.resize(batch.size());
     return Status();
   }));
@@ -173,7 +173,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
 bool Engine::poll(Handle handle) { return parts_->abandoned || parts_->progress->poll(handle); }
 
 bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
-  if (Completions::is_running_here()) return poll(handle);
+  if (Completions::is_running_on_this_thread()) return poll(handle);
   return parts_->abandoned || parts_->progress->wait(handle, limit);
 }
 
@@ -193,10 +193,10 @@ void Engine::drop(Handle handle) {
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("rank {} cannot allocate {} bytes", parts_->formation.topology.rank, bytes);
   };
-  return catch_bad_alloc(what_failed, [&] { return parts_->formation.heap->allocate(bytes); });
+  return catch_bad_alloc(failure_text, [&] { return parts_->formation.heap->allocate(bytes); });
 }
 
 bool Engine::is_shared(const void* memory, std::size_t bytes) const {
@@ -206,10 +206,10 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked_child_error(parts_->formation.topology.rank);
   FARANDOLE_TRY(check_may_block("start_timeline()"));
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("rank {} has no timeline", parts_->formation.topology.rank);
   };
-  return catch_bad_alloc(what_failed, [&]() -> Status {
+  return catch_bad_alloc(failure_text, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(
         const Timeline::Job job,
         timeline_job(parts_->formation, *parts_->stores.job, parts_->elastic_group));
@@ -229,7 +229,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->leave_once, [&] {
     pass(parts_->failpoint, Failpoint::Place::kEngineStopping);
-    // Later deaths of other ranks must not change how this rank ends.
+    // If other ranks die from now on, this rank must still end in the same way.
     parts_->watch->stop();
     if (parts_->epoch > 0) parts_->context->watch_members(0, {});
     parts_->progress->stop(reason);

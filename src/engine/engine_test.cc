@@ -58,7 +58,7 @@ TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
   });
 }
 
-TEST_P(EngineOfSize, BroadcastFromEveryRoot) {
+TEST_P(EngineOfSize, BroadcastWorksFromEveryRoot) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     for (int root = 0; root < size; ++root) {
@@ -77,7 +77,7 @@ TEST_P(EngineOfSize, BroadcastFromEveryRoot) {
   });
 }
 
-TEST_P(EngineOfSize, ManyCallsInAnyOrder) {
+TEST_P(EngineOfSize, ManyCallsCompleteInAnyOrder) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     constexpr int kTensors = 60;
@@ -99,7 +99,7 @@ TEST_P(EngineOfSize, ManyCallsInAnyOrder) {
       std::shuffle(order.begin(), order.end(), random);
       for (const int t : order) {
         const auto index = static_cast<std::size_t>(t);
-        ASSERT_TRUE(engine.wait(handles[index], kHangGuard));
+        ASSERT_TRUE(engine.wait(handles[index], kTestTimeout));
         ASSERT_EQ(engine.take(handles[index]).status, Status());
         ASSERT_EQ(values[index].back(), static_cast<float>(t * size));
       }
@@ -107,9 +107,9 @@ TEST_P(EngineOfSize, ManyCallsInAnyOrder) {
   });
 }
 
-// Each rank begins with a different group, and waits for its calls in that order. With blocking
+// Each rank begins with a different group, and waits for its calls in its own order. With blocking
 // calls, this program would deadlock.
-TEST(Engine, OverlappingGroupsInDifferentOrders) {
+TEST(Engine, OverlappingGroupsMayBeUsedInDifferentOrders) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [&](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -140,9 +140,9 @@ TEST(Engine, AMismatchIsAnErrorOnAllRanksAndTheJobGoesOn) {
     EXPECT_THAT(status.message(), HasSubstr("`weights`"));
     EXPECT_THAT(status.message(), HasSubstr("[7]"));
     EXPECT_THAT(status.message(), HasSubstr("[5]"));
-    std::vector<float> good(5, 1.0F);
-    EXPECT_EQ(allreduce(engine, good, "weights"), Status());
-    EXPECT_EQ(good[4], 3.0F);
+    std::vector<float> valid_values(5, 1.0F);
+    EXPECT_EQ(allreduce(engine, valid_values, "weights"), Status());
+    EXPECT_EQ(valid_values[4], 3.0F);
   });
 }
 
@@ -171,8 +171,8 @@ TEST(Engine, CallsThatNeedALeaverFailWithItsName) {
     EXPECT_EQ(allreduce(engine, values, "first"), Status());
     if (engine.topology().rank == 1) {
       (void)engine.shutdown("uncaught ValueError: bad data");
-      const auto after = engine.submit(allreduce_of(values, "late"));
-      EXPECT_EQ(after.status().code(), StatusCode::kFixCall);
+      const auto call_after_leave = engine.submit(allreduce_of(values, "late"));
+      EXPECT_EQ(call_after_leave.status().code(), StatusCode::kFixCall);
       return;
     }
     const Status status = allreduce(engine, values, "second");
@@ -213,7 +213,7 @@ TEST(Engine, LeavingAfterTheLastStepKeepsExposedMemory) {
       submission.operation = Operation::kBroadcast;
       submission.shape = {kBytes};
       submission.input = submission.output = memory.get();
-      EXPECT_EQ(finish(engine, engine.submit(submission, kHangGuard)).status, Status());
+      EXPECT_EQ(finish(engine, engine.submit(submission, kTestTimeout)).status, Status());
     });
 }
 
@@ -226,7 +226,7 @@ TEST(Engine, ShutdownEndsPendingCalls) {
     }
     const auto handle = engine.submit(allreduce_of(values, "never"));
     ASSERT_TRUE(handle.ok());
-    std::thread waiter([&] { EXPECT_TRUE(engine.wait(*handle, kHangGuard)); });
+    std::thread waiter([&] { EXPECT_TRUE(engine.wait(*handle, kTestTimeout)); });
     EXPECT_EQ(barrier(engine), Status());
     (void)engine.shutdown("enough");
     waiter.join();
@@ -234,18 +234,18 @@ TEST(Engine, ShutdownEndsPendingCalls) {
   });
 }
 
-TEST(Engine, ManyThreadsOfOneRank) {
+TEST(Engine, ManyThreadsOfOneRankMayMakeCalls) {
   run_job(2, {}, [](Engine& engine) {
-    std::vector<std::thread> users;
+    std::vector<std::thread> user_threads;
     for (int user = 0; user < 4; ++user)
-      users.emplace_back([&engine, user] {
+      user_threads.emplace_back([&engine, user] {
         for (int round = 0; round < 50; ++round) {
           std::vector<float> values(static_cast<std::size_t>(100 * user + 1), 1.0F);
           ASSERT_EQ(allreduce(engine, values, "user" + std::to_string(user)), Status());
           ASSERT_EQ(values[0], 2.0F);
         }
       });
-    for (auto& user : users) user.join();
+    for (auto& user : user_threads) user.join();
   });
 }
 
@@ -254,7 +254,7 @@ TEST(Engine, ACallCompletesWithoutAWaitingThread) {
     std::vector<float> values(500'000, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "background"));
     ASSERT_TRUE(handle.ok());
-    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
     while (!engine.poll(*handle) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     ASSERT_TRUE(engine.poll(*handle));
@@ -263,8 +263,8 @@ TEST(Engine, ACallCompletesWithoutAWaitingThread) {
   });
 }
 
-// The nanoseconds that threads of this name have run, as the scheduler counts them.
-std::int64_t core_time_of(const std::string& thread_name) {
+// Returns how many nanoseconds the threads of this name have run, as counted by the scheduler.
+std::int64_t core_nanoseconds_of(const std::string& thread_name) {
   std::int64_t total = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -287,62 +287,62 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
       EXPECT_EQ(allreduce(engine, values, "late"), Status());
       return;
     }
-    std::vector<float> late(10, 1.0F);
-    const auto handle = engine.submit(allreduce_of(late, "late"));
+    std::vector<float> late_values(10, 1.0F);
+    const auto handle = engine.submit(allreduce_of(late_values, "late"));
     ASSERT_TRUE(handle.ok());
-    bool slept = false;
-    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
-    while (!slept && std::chrono::steady_clock::now() < deadline) {
-      const std::int64_t before = core_time_of("farandole-prog");
-      std::this_thread::sleep_for(milliseconds(50));  // a spinning thread would use core time
-      slept = core_time_of("farandole-prog") == before;
+    bool has_slept = false;
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+    while (!has_slept && std::chrono::steady_clock::now() < deadline) {
+      const std::int64_t time_before = core_nanoseconds_of("farandole-prog");
+      std::this_thread::sleep_for(milliseconds(50));  // a spinning thread would use more core time
+      has_slept = core_nanoseconds_of("farandole-prog") == time_before;
     }
-    EXPECT_TRUE(slept);
+    EXPECT_TRUE(has_slept);
     EXPECT_EQ(allreduce(engine, values, "go"), Status());
     EXPECT_EQ(finish(engine, handle).status, Status());
   });
 }
 
-// The progress threads of this process: how many there are, whether all are asleep, and how often
-// they have gone to sleep. If a thread is woken and falls asleep again, `sleeps` has changed.
+// The number of progress threads of this process, whether all of them sleep, and how often they
+// have gone to sleep. `sleep_count` grows each time a thread was woken and sleeps again.
 struct ProgressThreadStates {
   int count = 0;
-  bool asleep = true;
-  std::int64_t sleeps = 0;
+  bool all_asleep = true;
+  std::int64_t sleep_count = 0;
 
   friend bool operator==(const ProgressThreadStates&, const ProgressThreadStates&) = default;
 };
 
 ProgressThreadStates read_progress_threads() {
-  ProgressThreadStates found;
+  ProgressThreadStates states;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     char state = 0;
-    std::int64_t sleeps = 0;
+    std::int64_t sleep_count = 0;
     std::ifstream file(task.path() / "status");
     for (std::string word; file >> word;) {
       if (word == "Name:") file >> name;
       if (word == "State:") file >> state;
-      if (word == "voluntary_ctxt_switches:") file >> sleeps;
+      if (word == "voluntary_ctxt_switches:") file >> sleep_count;
     }
     if (name != "farandole-prog") continue;
-    ++found.count;
-    found.asleep = found.asleep && state == 'S';
-    found.sleeps += sleeps;
+    ++states.count;
+    states.all_asleep = states.all_asleep && state == 'S';
+    states.sleep_count += sleep_count;
   }
-  return found;
+  return states;
 }
 
-// Waits until this many progress threads have started and sleep. A thread that only waits for a
-// core is not asleep.
+// Waits until this many progress threads have started and sleep. A thread that waits for a core is
+// not asleep.
 void wait_until_asleep(int threads) {
-  const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
-  ProgressThreadStates before;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+  ProgressThreadStates states_before;
   for (;;) {
     const ProgressThreadStates now = read_progress_threads();
-    if (now.count == threads && now.asleep && now == before) return;
+    if (now.count == threads && now.all_asleep && now == states_before) return;
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    before = now;
+    states_before = now;
     std::this_thread::sleep_for(milliseconds(50));
   }
 }
@@ -354,15 +354,16 @@ TEST(Engine, TheProgressThreadIsNotWokenForCallsWithWaiters) {
     const std::vector<Submission> batch(3);  // barriers; the engine chooses their names
     if (engine.topology().rank == 0) wait_until_asleep(2);
     EXPECT_EQ(barrier(engine), Status());
-    const std::int64_t before = read_progress_threads().sleeps;
+    const std::int64_t sleeps_before = read_progress_threads().sleep_count;
     for (int round = 0; round < kRounds; ++round) {
       ASSERT_EQ(allreduce(engine, values, "values"), Status());
-      const auto handles = engine.submit_batch(batch, kHangGuard);
+      const auto handles = engine.submit_batch(batch, kTestTimeout);
       ASSERT_TRUE(handles.ok());
       for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
     }
-    // If the calls had woken the threads, the threads would have gone to sleep again each time.
-    EXPECT_LT(read_progress_threads().sleeps - before, kRounds / 10);
+    // If a call had woken a thread, the thread would have gone to sleep again, and `sleep_count`
+    // would be larger.
+    EXPECT_LT(read_progress_threads().sleep_count - sleeps_before, kRounds / 10);
     EXPECT_EQ(barrier(engine), Status());
   });
 }
@@ -371,19 +372,20 @@ TEST(Engine, ACallIsCompletedAfterTheWaitLimit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     const bool is_rank_0 = engine.topology().rank == 0;
-    const auto early = is_rank_0 ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
-                                 : Result<Handle>(Handle{0});
-    ASSERT_TRUE(early.ok());
-    EXPECT_EQ(engine.poll(*early), !is_rank_0);  // unknown handles count as done
+    const auto early_handle = is_rank_0
+                                  ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
+                                  : Result<Handle>(Handle{0});
+    ASSERT_TRUE(early_handle.ok());
+    EXPECT_EQ(engine.poll(*early_handle), !is_rank_0);  // unknown handles count as done
     EXPECT_EQ(barrier(engine), Status());
     if (!is_rank_0) {
       EXPECT_EQ(allreduce(engine, values, "late"), Status());
       return;
     }
-    const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
-    while (!engine.poll(*early) && std::chrono::steady_clock::now() < deadline)
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+    while (!engine.poll(*early_handle) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
-    EXPECT_EQ(engine.take(*early).status, Status());
+    EXPECT_EQ(engine.take(*early_handle).status, Status());
     EXPECT_EQ(values[0], 2.0F);
   });
 }
@@ -401,14 +403,14 @@ TEST(Engine, AnInfiniteLimitIsAccepted) {
 TEST(Engine, AnUnfinishedCallCannotBeTaken) {
   run_job(2, {}, [](Engine& engine) {
     const bool is_rank_0 = engine.topology().rank == 0;
-    Submission late;
-    late.name = "late";
-    const Result<Handle> early = is_rank_0 ? engine.submit(late) : Result<Handle>(Handle{0});
+    Submission late_call;
+    late_call.name = "late";
+    const Result<Handle> handle = is_rank_0 ? engine.submit(late_call) : Result<Handle>(Handle{0});
     if (is_rank_0) {
-      EXPECT_EQ(engine.take(*early).status, Status::retry("`late` is not done yet"));
+      EXPECT_EQ(engine.take(*handle).status, Status::retry("`late` is not done yet"));
     }
     EXPECT_EQ(barrier(engine), Status());
-    EXPECT_EQ(finish(engine, is_rank_0 ? early : engine.submit(late)).status, Status());
+    EXPECT_EQ(finish(engine, is_rank_0 ? handle : engine.submit(late_call)).status, Status());
   });
 }
 
@@ -451,8 +453,8 @@ TEST(Engine, AFailedBatchReleasesItsAutomaticNames) {
     std::vector<float> second(3, 1.0F);
     std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
                                      allreduce_of(second, "x")};
-    // Only rank 1 submits this batch. If its engine did not release the name, the ranks would
-    // choose different names for the next call.
+    // Only rank 1 submits this batch, which fails. If its engine did not release the automatic
+    // name, the ranks would choose different names for the next call.
     if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
@@ -515,23 +517,23 @@ TEST(Engine, AfterAJoinOtherCallsAreRejected) {
   });
 }
 
-// In each round, another rank joins last, because it has one batch more. When the coordinator joins
-// last, it may not have received the other joins yet.
+// In each round, another rank has one batch more, so it joins last. If the coordinator joins last,
+// it may not have received the other joins yet.
 TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),
                                         std::latch(kRanks - 1)};
   run_job(kRanks, {}, [&](Engine& engine) {
-    for (int last = 0; last < kRanks; ++last) {
-      std::latch& others = joined[static_cast<std::size_t>(last)];
+    for (int last_rank = 0; last_rank < kRanks; ++last_rank) {
+      std::latch& others_joined = joined[static_cast<std::size_t>(last_rank)];
       std::vector<float> values(1, 1.0F);
-      if (engine.topology().rank == last) {
-        others.wait();
+      if (engine.topology().rank == last_rank) {
+        others_joined.wait();
         EXPECT_EQ(allreduce(engine, values, "more"), Status());
       }
       const auto join = engine.submit(join_call());
-      if (engine.topology().rank != last) others.count_down();
-      EXPECT_EQ(finish(engine, join).last_joined, last);
+      if (engine.topology().rank != last_rank) others_joined.count_down();
+      EXPECT_EQ(finish(engine, join).last_joined, last_rank);
       EXPECT_EQ(barrier(engine), Status());
     }
   });
@@ -620,7 +622,7 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     ASSERT_TRUE(handle.ok());
     // Rank 0 may drop the call while it is in flight; rank 1 drops the finished call.
     if (engine.topology().rank == 0) engine.drop(*handle);
-    EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+    EXPECT_TRUE(engine.wait(*handle, kTestTimeout));
     engine.drop(*handle);
     EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kFixCall);
     EXPECT_EQ(dropped.back(), 2.0F);
@@ -644,7 +646,7 @@ TEST(Engine, AutomaticNamesDoNotDependOnPollsAndDrops) {
     const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     std::vector<std::vector<float>> values(6 * kRounds);
-    std::vector<Handle> not_taken;
+    std::vector<Handle> untaken_handles;
     for (std::size_t call = 0; call < values.size();) {
       std::vector<Handle> handles;
       for (int i = 0; i < 6; ++i, ++call) {
@@ -656,11 +658,11 @@ TEST(Engine, AutomaticNamesDoNotDependOnPollsAndDrops) {
         poll_and_peek(engine, handles);
       }
       if (random() % 2 == 0) engine.drop(handles.back());
-      not_taken.push_back(handles.back());
+      untaken_handles.push_back(handles.back());
       handles.pop_back();
       for (const Handle handle : handles) ASSERT_EQ(finish(engine, handle).status, Status());
     }
-    for (const Handle handle : not_taken) ASSERT_TRUE(engine.wait(handle, kHangGuard));
+    for (const Handle handle : untaken_handles) ASSERT_TRUE(engine.wait(handle, kTestTimeout));
     for (std::size_t call = 0; call < values.size(); ++call)
       ASSERT_EQ(values[call].front(), 3 * static_cast<float>(call));
   });
@@ -671,7 +673,7 @@ TEST(Engine, APeekedOutcomeCanStillBeTaken) {
     std::vector<float> values(10, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "x"));
     ASSERT_TRUE(handle.ok());
-    EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+    EXPECT_TRUE(engine.wait(*handle, kTestTimeout));
     EXPECT_EQ(engine.peek(*handle).status, Status());
     EXPECT_FALSE(engine.submit(allreduce_of(values, "x")).ok());
     EXPECT_EQ(engine.take(*handle).status, Status());
@@ -736,13 +738,13 @@ TEST(Formation, AnInvalidGroupOnOneRankIsAnErrorOnAll) {
   });
 }
 
-// A rank that calls create() after a formation has failed gets the error of that formation. The
-// next formation works.
+// If a formation fails, a rank that calls create() later still gets the error of that formation.
+// The next formation works.
 TEST(Formation, AfterAFailureTheNextOneWorks) {
   const auto store = std::make_shared<MemoryStore>();
-  auto hasty = options_of(0, 2);
-  hasty.start_timeout = milliseconds(20);
-  EXPECT_FALSE(assemble(hasty, store).ok());
+  auto hasty_options = options_of(0, 2);
+  hasty_options.start_timeout = milliseconds(20);
+  EXPECT_FALSE(assemble(hasty_options, store).ok());
   EXPECT_FALSE(assemble(options_of(1, 2), store).ok());
   std::thread other([&] {
     const auto engine = value_or_abort(assemble(options_of(1, 2), store));
@@ -765,7 +767,7 @@ TEST(Formation, AnInterruptionEndsTheWait) {
 
 TEST(Formation, CanBeRepeatedInOneProcess) {
   run_ranks(2, [](int rank, const std::shared_ptr<LocalStore>& store) {
-    for (int cycle = 0; cycle < 20; ++cycle) {
+    for (int iteration = 0; iteration < 20; ++iteration) {
       const auto engine = value_or_abort(assemble(options_of(rank, 2), store));
       std::vector<float> values(10, 1.0F);
       ASSERT_EQ(allreduce(*engine, values), Status());
@@ -778,8 +780,8 @@ TEST(Formation, WithoutALauncherOnlySizeOneWorks) {
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(engine.status().message(), HasSubstr("farandole run"));
-  auto alone = options_of(0, 1);
-  EXPECT_TRUE(Engine::create(alone).ok());
+  auto single_rank_options = options_of(0, 1);
+  EXPECT_TRUE(Engine::create(single_rank_options).ok());
 }
 
 }  // namespace

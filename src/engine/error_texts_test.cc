@@ -1,6 +1,6 @@
-// Tests the texts of all errors that one rank can cause alone, and of those that several ranks
-// cause by different calls. Each text says what was wrong, the value, which rank, and what to do.
-// The tests compare whole texts, so that these change only on purpose.
+// Tests the texts of all errors that one rank can cause alone, and of errors that ranks cause by
+// different calls. Each text says what was wrong, the value, which rank, and what to do. The tests
+// compare whole texts, so that these change only on purpose.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ std::vector<InvalidCall> calls_rejected_on_the_own_rank() {
   };
 }
 
-// These errors must reach all ranks, because the other ranks wait for the call.
+// All ranks must get these errors, because the other ranks wait for the call.
 std::vector<InvalidCall> calls_rejected_on_all_ranks() {
   return {
       {[](Submission& s) { s.call_error = "this is what the frontend says"; },
@@ -129,42 +129,43 @@ std::vector<InvalidCall> calls_with_rows_rejected_on_all_ranks() {
   };
 }
 
-TEST(ErrorTexts, OfCallsRejectedOnTheOwnRank) {
+TEST(ErrorTexts, DescribeCallsRejectedOnTheOwnRank) {
   run_job(2, {{0}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     if (engine.topology().rank == 1) {
-      for (const InvalidCall& bad : calls_rejected_on_the_own_rank()) {
+      for (const InvalidCall& invalid_call : calls_rejected_on_the_own_rank()) {
         Submission submission = allreduce_of(values, "x");
-        bad.make_invalid(submission);
-        EXPECT_EQ(engine.submit(submission).status(), Status::fix_call("rank 1: " + bad.text));
+        invalid_call.make_invalid(submission);
+        EXPECT_EQ(engine.submit(submission).status(),
+                  Status::fix_call("rank 1: " + invalid_call.text));
       }
     }
     EXPECT_EQ(barrier(engine), Status());
   });
 }
 
-TEST(ErrorTexts, OfCallsRejectedOnAllRanks) {
+TEST(ErrorTexts, DescribeCallsRejectedOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     std::vector<InvalidCall> calls = calls_rejected_on_all_ranks();
     for (const InvalidCall& call : calls_with_rows_rejected_on_all_ranks()) calls.push_back(call);
-    for (const InvalidCall& bad : calls) {
+    for (const InvalidCall& invalid_call : calls) {
       Submission submission = allreduce_of(values, "x");
-      if (engine.topology().rank == 1) bad.make_invalid(submission);
+      if (engine.topology().rank == 1) invalid_call.make_invalid(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
-                Status::fix_call("rank 1: " + bad.text));
+                Status::fix_call("rank 1: " + invalid_call.text));
       submission = allreduce_of(values, "x");
-      bad.make_invalid(submission);
+      invalid_call.make_invalid(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
-                Status::fix_call("ranks 0, 1: " + bad.text));
+                Status::fix_call("ranks 0, 1: " + invalid_call.text));
     }
     EXPECT_EQ(values, std::vector<float>(3, 1.0F));
     EXPECT_EQ(barrier(engine), Status());
   });
 }
 
-// The test only calls the check, because a group of 256 ranks is too large for a test.
-TEST(ErrorTexts, OfAdasumInALargeGroup) {
+// This test calls only the check, because a group of 256 ranks is too large for a test.
+TEST(ErrorTexts, DescribeAdasumInALargeGroup) {
   std::vector<float> values(3, 1.0F);
   Submission submission = allreduce_of(values, "x");
   submission.reduce_op = ReduceOp::kAdasum;
@@ -178,7 +179,7 @@ TEST(ErrorTexts, OfAdasumInALargeGroup) {
                              "groups"));
 }
 
-TEST(ErrorTexts, OfHandles) {
+TEST(ErrorTexts, DescribeWrongHandles) {
   run_job(2, {}, [](Engine& engine) {
     EXPECT_EQ(engine.take(12345).status,
               Status::fix_call("the handle 12345 is unknown: its result was taken already, or this "
@@ -203,7 +204,7 @@ TEST(ErrorTexts, OfHandles) {
   });
 }
 
-TEST(ErrorTexts, OfImpossibleTopologies) {
+TEST(ErrorTexts, DescribeImpossibleTopologies) {
   auto options = options_of(2, 2);
   EXPECT_EQ(Engine::create(options).status(),
             Status::fix_call("rank 2 is outside a job of size 2; FARANDOLE_RANK and "
@@ -238,73 +239,73 @@ void expect_rejections(EngineOptions first, EngineOptions second, const std::str
   });
 }
 
-TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
-  auto other = options_of(1, 2);
-  other.bucket_bytes = 7;
+TEST(ErrorTexts, DescribeFormationsWhoseMembersDiffer) {
+  auto other_options = options_of(1, 2);
+  other_options.bucket_bytes = 7;
   expect_rejections(
-      options_of(0, 2), other,
+      options_of(0, 2), other_options,
       "rank 0 has FARANDOLE_BUCKET_BYTES=0, rank 1 has 7; it must be the same in all workers",
       "rank 1 has FARANDOLE_BUCKET_BYTES=7, rank 0 has 0; it must be the same in all workers");
-  other = options_of(1, 2);
-  other.check_parameters = 7;
+  other_options = options_of(1, 2);
+  other_options.check_parameters = 7;
   expect_rejections(
-      options_of(0, 2), other,
+      options_of(0, 2), other_options,
       "rank 0 has FARANDOLE_CHECK_PARAMETERS=5000, rank 1 has 7; it must be the same in all "
       "workers",
       "rank 1 has FARANDOLE_CHECK_PARAMETERS=7, rank 0 has 5000; it must be the same in all "
       "workers");
-  other = options_of(1, 2, {{0}});
-  expect_rejections(options_of(0, 2), other,
+  other_options = options_of(1, 2, {{0}});
+  expect_rejections(options_of(0, 2), other_options,
                     "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
                     "the same groups in the same order",
                     "rank 1 calls init with the groups [[0]], rank 0 with []; all ranks must give "
                     "the same groups in the same order");
-  other = options_of(1, 3);
+  other_options = options_of(1, 3);
   expect_rejections(
-      options_of(0, 2), other,
+      options_of(0, 2), other_options,
       "rank 0 was started with size 2, rank 1 with size 3; all workers must get the same size, in "
       "WORLD_SIZE or the variable of the launcher that you use",
       "rank 1 was started with size 3, rank 0 with size 2; all workers must get the same size, in "
       "WORLD_SIZE or the variable of the launcher that you use");
-  const std::string twice =
+  const std::string duplicate_error =
       "the group [0] is given twice (the world counts as given); name each group once";
   expect_rejections(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
-                    "rank 1 could not start: " + twice, twice);
-  const std::string unsorted =
+                    "rank 1 could not start: " + duplicate_error, duplicate_error);
+  const std::string order_error =
       "the group [1, 0] is not an ascending list of ranks of this job (0 to 1); name each member "
       "once, the smallest first";
-  expect_rejections(options_of(0, 2, {{1, 0}}), options_of(1, 2), unsorted,
-                    "rank 0 could not start: " + unsorted);
-  std::vector<std::vector<int>> many;
-  for (int first = 0; first < 32; ++first) many.push_back({first, 40});
-  auto large = options_of(0, 41, many);
+  expect_rejections(options_of(0, 2, {{1, 0}}), options_of(1, 2), order_error,
+                    "rank 0 could not start: " + order_error);
+  std::vector<std::vector<int>> many_groups;
+  for (int first = 0; first < 32; ++first) many_groups.push_back({first, 40});
+  auto options_with_many_groups = options_of(0, 41, many_groups);
   const auto store = std::make_shared<MemoryStore>();
-  EXPECT_EQ(assemble(large, store).status(),
+  EXPECT_EQ(assemble(options_with_many_groups, store).status(),
             Status::fix_call("32 groups are too many; at most 31 are possible"));
 }
 
 // The parent process of this test already has rank 1, but has not begun its formation.
-TEST(ErrorTexts, OfTwoProcessesWithTheSameRank) {
+TEST(ErrorTexts, DescribeTwoProcessesWithTheSameRank) {
   const auto store = std::make_shared<MemoryStore>();
   ASSERT_EQ(store->set(keys::process(1), record_of_process(::getppid(), *store)), Status());
   const std::string text = format_text(
       "the processes {} and {} both have rank 1 of 2; give each worker its own rank, in "
       "RANK or the variable of the launcher that you use",
       ::getppid(), ::getpid());
-  std::thread other([&] {
+  std::thread other_rank([&] {
     EXPECT_EQ(assemble(options_of(0, 2), store).status(),
               Status::rebuild_group("rank 1 could not start: " + text));
   });
   EXPECT_EQ(assemble(options_of(1, 2), store).status(), Status::fix_call(text));
-  other.join();
+  other_rank.join();
 }
 
-TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
+TEST(ErrorTexts, DescribeTensorsOnDifferentDevices) {
   run_job(3, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     auto call = allreduce_of(values, "grad");
     if (engine.topology().rank == 1) call.device = DeviceType::kCuda;
-    EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status,
+    EXPECT_EQ(finish(engine, engine.submit(call, kTestTimeout)).status,
               Status::fix_call(
                   "allreduce `grad` was submitted differently on different ranks: the device "
                   "differs; rank 1 differs from the others\n"
@@ -312,13 +313,14 @@ TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
                   "  ranks 0, 2   float32   cpu      [3]\n"
                   "  rank 1       float32   cuda     [3]\n"
                   "Submit the same on every rank, or give different tensors different names"));
-    call.device = DeviceType::kCuda;  // the same on all ranks; the memory is still the host's
-    EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status, Status());
+    // all ranks name the same device; the memory is always host memory
+    call.device = DeviceType::kCuda;
+    EXPECT_EQ(finish(engine, engine.submit(call, kTestTimeout)).status, Status());
     EXPECT_EQ(values[0], 3.0F);
   });
 }
 
-TEST(ErrorTexts, OfAMissingRank) {
+TEST(ErrorTexts, DescribeAMissingRank) {
   auto options = options_of(0, 3);
   options.start_timeout = std::chrono::milliseconds(1000);
   EXPECT_EQ(assemble(options, std::make_shared<MemoryStore>()).status(),
@@ -328,7 +330,7 @@ TEST(ErrorTexts, OfAMissingRank) {
                 "(seconds)"));
 }
 
-TEST(ErrorTexts, OfCallsAfterALeave) {
+TEST(ErrorTexts, DescribeCallsAfterALeave) {
   run_job(3, {}, [](Engine& engine) {
     const int rank = engine.topology().rank;
     std::vector<float> values(3, 1.0F);

@@ -23,7 +23,7 @@ GroupFailure failure_of_leave(int rank, const std::string& reason,
 
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids) {
-  std::uint32_t first_ticket = ended.first_dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
+  std::uint32_t first_ticket = ended.first_dead_rank ? ended.leaves_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.first_dead_rank) {
     failure = {
@@ -41,12 +41,12 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   return failure;
 }
 
-Status error_of_unreachable(int rank, const std::string& why,
+Status error_of_unreachable(int rank, const std::string& cause,
                             const std::vector<std::int64_t>& pids) {
   return Status::rebuild_group(format_text(
       "{} cannot be reached; perhaps it has left the job, because its program has ended "
       "or has called shutdown() ({})",
-      rank_with_pid(rank, pids), why));
+      rank_with_pid(rank, pids), cause));
 }
 
 GiveUpReason reason_of_broken_group(const Status& ended) {
@@ -65,13 +65,13 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
                                   limit.count())};
 }
 
-// Reads the death first and remembers only what was read, so that has_changed() reports any change
-// that happens meanwhile.
+// Reads the death first, and remembers only what it has read. So has_changed() also reports a
+// change that happens during this function.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
   ended.first_dead_rank = doorbells_.closed_by();
   if (ended.first_dead_rank) {
-    ended.leavers_before_death = doorbells_.leavers_before_closing();
+    ended.leaves_before_death = doorbells_.leavers_before_closing();
     ended.death = doorbells_.closing_reason();
   }
   std::uint32_t leaves = 0;
@@ -79,8 +79,8 @@ EndedRanks FailureWatch::read() {
     ended.leavers.push_back(doorbells_.leaver(rank));
     leaves += ended.leavers.back() ? 1 : 0;
   }
-  death_seen_ = ended.first_dead_rank.has_value();
-  leaves_seen_ = leaves;
+  death_read_ = ended.first_dead_rank.has_value();
+  leaves_read_ = leaves;
   return ended;
 }
 

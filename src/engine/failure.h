@@ -1,5 +1,5 @@
 // Failure: decides whether a group ends because ranks have died or left, and whether this rank
-// gives up by itself. The decisions are pure functions; only FailureWatch reads shared memory.
+// gives up. The decisions are pure functions; only FailureWatch reads shared memory.
 #pragma once
 
 #include <chrono>
@@ -16,24 +16,24 @@ namespace farandole {
 
 struct Record;
 
-// Which ranks of the job have ended, as read at one time.
+// Which ranks of the job have ended, read at one time.
 struct EndedRanks {
-  std::optional<int> first_dead_rank;      // the rank that died first
-  std::uint32_t leavers_before_death = 0;  // how many ranks had left before that death
-  std::string death = {};  // how it ended, for "rank 0 …"; empty if its process has ended
+  std::optional<int> first_dead_rank;     // the rank that died first
+  std::uint32_t leaves_before_death = 0;  // how many ranks had left before that death
+  std::string death = {};  // for "rank 0 …": how this rank ended; empty if its process has ended
   std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 
-// Why a group is over, and the rank that ended it by dying or leaving.
+// Why a group is over, and the rank that ended the group by its death or leave.
 struct GroupFailure {
   Status status;
   int failed_rank;
 };
 
-// Returns why the group of these ranks is over; empty if it goes on. A death ends all groups. When
-// another rank leaves, only the groups of which it was a member end. If there are several causes,
-// the earliest one is returned, because ranks often leave as a consequence of an earlier death or
-// leave. `pids` are by rank, for the text.
+// Returns why the group of these ranks is over; empty if the group continues. A death ends all
+// groups. When another rank leaves, only the groups of which it was a member end. If there are
+// several causes, the earliest one is returned, because ranks often leave as a consequence of an
+// earlier death or leave. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
 
@@ -41,8 +41,8 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
 GroupFailure failure_of_leave(int rank, const std::string& reason,
                               const std::vector<std::int64_t>& pids);
 
-// Why a message cannot reach a rank on another host. `why` is the error of the connection.
-Status error_of_unreachable(int rank, const std::string& why,
+// Why a message cannot reach a rank on another host. `cause` is the error of the connection.
+Status error_of_unreachable(int rank, const std::string& cause,
                             const std::vector<std::int64_t>& pids);
 
 // Why this rank ends all its groups and leaves the job.
@@ -51,8 +51,8 @@ struct GiveUpReason {
   std::string reason;  // what the other ranks show in their errors
 };
 
-// Whether a group has ended with an internal error, which is a bug. Then this rank must give up, so
-// that the other ranks do not wait for it.
+// Whether a group has ended with an internal error (a bug). Then this rank must give up, so that
+// the other ranks do not wait for it.
 inline bool is_broken(const std::optional<Status>& ended) {
   return ended && ended->code() == StatusCode::kStop;
 }
@@ -68,20 +68,20 @@ class FailureWatch {
   // `doorbells` must outlive this object.
   explicit FailureWatch(const Doorbells& doorbells) : doorbells_(doorbells) {}
 
-  // Whether there is something new to read. Cheap: two loads.
+  // Whether read() would return something new. Cheap: two loads.
   bool has_changed() const {
-    return doorbells_.closed_by().has_value() != death_seen_ ||
-           doorbells_.leavers() != leaves_seen_;
+    return doorbells_.closed_by().has_value() != death_read_ ||
+           doorbells_.leavers() != leaves_read_;
   }
-  // Returns which ranks have ended. When a rank leaves, it draws a ticket and then stores that it
-  // has left. If this function reads in between, the rank is not in the result, and has_changed()
-  // stays true.
+  // Returns which ranks have ended. A rank that leaves first draws a ticket, and then stores that
+  // it has left. If this function reads between these steps, the rank is not in the result, and
+  // has_changed() stays true.
   EndedRanks read();
 
  private:
   const Doorbells& doorbells_;
-  bool death_seen_ = false;
-  std::uint32_t leaves_seen_ = 0;
+  bool death_read_ = false;
+  std::uint32_t leaves_read_ = 0;
 };
 
 }  // namespace farandole

@@ -25,18 +25,18 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
   ended.leavers[2] = {1, "enough"};
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
-  const auto left = failure_of(ended, {0, 2}, 0, kPids);
-  ASSERT_TRUE(left);
-  EXPECT_EQ(left->failed_rank, 2);
-  EXPECT_EQ(left->status.message(),
+  const auto leave_failure = failure_of(ended, {0, 2}, 0, kPids);
+  ASSERT_TRUE(leave_failure);
+  EXPECT_EQ(leave_failure->failed_rank, 2);
+  EXPECT_EQ(leave_failure->status.message(),
             "rank 2 (pid 102) has left the job (enough); all ranks must make the same calls before "
             "any of them leaves");
   ended.first_dead_rank = 3;
-  ended.leavers_before_death = 1;
-  const auto died = failure_of(ended, {0, 1}, 0, kPids);
-  ASSERT_TRUE(died);
-  EXPECT_EQ(died->failed_rank, 3);
-  EXPECT_EQ(died->status.message(),
+  ended.leaves_before_death = 1;
+  const auto death_failure = failure_of(ended, {0, 1}, 0, kPids);
+  ASSERT_TRUE(death_failure);
+  EXPECT_EQ(death_failure->failed_rank, 3);
+  EXPECT_EQ(death_failure->status.message(),
             "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
   ended.death = "has died or is cut off (rank 0 has lost the connection to it: reset)";
   EXPECT_EQ(
@@ -48,7 +48,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
 TEST(Failure, NamesTheFirstOfSeveralCauses) {
   EndedRanks ended = no_ended_ranks();
   ended.first_dead_rank = 1;
-  ended.leavers_before_death = 1;
+  ended.leaves_before_death = 1;
   ended.leavers[2] = {2, "after the death"};
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 1);
   ended.leavers[3] = {1, "before it"};
@@ -76,7 +76,7 @@ class FailureWatchTest : public ::testing::Test {
     return reinterpret_cast<Doorbells::Line*>(memory_->data() + sizeof(Doorbells::Header))[rank];
   }
 
-  std::shared_ptr<Segment> memory_;  // has no other owner
+  std::shared_ptr<Segment> memory_;  // the test is the only owner
   Doorbells doorbells_;
   FailureWatch watch_;
 };
@@ -92,7 +92,7 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   EXPECT_TRUE(watch_.has_changed());
   const EndedRanks ended = watch_.read();
   EXPECT_EQ(ended.first_dead_rank, 2);
-  EXPECT_EQ(ended.leavers_before_death, 1u);
+  EXPECT_EQ(ended.leaves_before_death, 1u);
   EXPECT_EQ(ended.death, "has died of age");
   EXPECT_FALSE(watch_.has_changed());
 }
@@ -119,21 +119,22 @@ TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
   record.submission.name = "x";
   record.submitted = now - seconds(5);
   EXPECT_FALSE(reason_of_stall(&record, now, seconds(6)));
-  const auto stall = reason_of_stall(&record, now, seconds(5));
-  ASSERT_TRUE(stall);
-  EXPECT_EQ(stall->status,
+  const auto give_up_reason = reason_of_stall(&record, now, seconds(5));
+  ASSERT_TRUE(give_up_reason);
+  EXPECT_EQ(give_up_reason->status,
             Status::rebuild_group("allreduce `x` has waited 5 s for other ranks, which is the "
                                   "FARANDOLE_STALL_LIMIT; the launcher's report says for which"));
-  EXPECT_EQ(stall->reason, "it gave up: allreduce `x` had waited 5 s, the FARANDOLE_STALL_LIMIT");
+  EXPECT_EQ(give_up_reason->reason,
+            "it gave up: allreduce `x` had waited 5 s, the FARANDOLE_STALL_LIMIT");
 }
 
 TEST(Failure, OnlyAGroupThatHasMetABugIsBroken) {
   EXPECT_FALSE(is_broken(std::nullopt));
   EXPECT_FALSE(is_broken(Status::rebuild_group("left")));
   ASSERT_TRUE(is_broken(Status::stop("a bug")));
-  const GiveUpReason why = reason_of_broken_group(Status::stop("a bug"));
-  EXPECT_EQ(why.status, Status::stop("a bug"));
-  EXPECT_EQ(why.reason, "its engine had to stop: a bug");
+  const GiveUpReason cause = reason_of_broken_group(Status::stop("a bug"));
+  EXPECT_EQ(cause.status, Status::stop("a bug"));
+  EXPECT_EQ(cause.reason, "its engine had to stop: a bug");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Tests formations of whole engines. After each formation, successful or not, only the ranks'
-// counters and pids and the time of stall warnings may stay in the Store, because the Store lives
-// as long as the job.
+// Tests formations of whole engines. After each formation, only the ranks' counters and pids and
+// the time of stall warnings may stay in the Store, because the Store lives as long as the job.
+// This also holds after failed formations.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A Store that remembers which keys exist, and counts the requests.
-class WatchedStore final : public LocalStore {
+class CountingStore final : public LocalStore {
  public:
   Status share(const std::string& key, LocalValue value) override {
     ++requests_;
@@ -75,7 +75,7 @@ struct Attempt {
   bool succeeds = false;
 };
 
-void form_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& store) {
+void form_once(const Attempt& attempt, const std::shared_ptr<CountingStore>& store) {
   const auto join = [&](int rank) {
     EngineOptions options = options_of(rank, 2, attempt.groups[rank]);
     options.bucket_bytes = attempt.bucket_bytes[rank];
@@ -94,7 +94,7 @@ void form_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& stor
 }
 
 TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
-  const auto store = std::make_shared<WatchedStore>();
+  const auto store = std::make_shared<CountingStore>();
   const std::vector<Attempt> attempts = {
       {.groups = {{}, {}}, .succeeds = true},
       {.groups = {{{0}}, {}}},
@@ -117,17 +117,17 @@ TEST(Formation, LeavesOnlyKeysOfTheWholeJobInTheStore) {
   }
 }
 
-// The launcher uses the warning time that rank 0 has set last.
+// The launcher uses the warning time that rank 0 has stored last.
 TEST(Formation, TellsTheLauncherWhenToWarn) {
   const auto store = std::make_shared<MemoryStore>();
   for (const int time : {5, 0, 7}) {
     EngineOptions options = options_of(0, 1);
     options.stall_warning = std::chrono::seconds(time);
     ASSERT_EQ(assemble(options, store).status(), Status());
-    const std::function<bool()> never;
-    const auto found = store->wait(keys::stall_warning(), {TimePoint{}, never});
-    ASSERT_EQ(found.status(), Status());
-    EXPECT_EQ(ByteReader(*found).get<std::int64_t>(), time);
+    const std::function<bool()> never_interrupted;
+    const auto warning_time = store->wait(keys::stall_warning(), {TimePoint{}, never_interrupted});
+    ASSERT_EQ(warning_time.status(), Status());
+    EXPECT_EQ(ByteReader(*warning_time).get<std::int64_t>(), time);
   }
 }
 
@@ -143,7 +143,7 @@ TEST(Formation, ARankMayHaveAnotherProcessWhenItsFormerOneHasEnded) {
 
 // Runs a job of this size and counts its requests, from its formation to its end.
 int count_requests_of_job(int size) {
-  const auto store = std::make_shared<WatchedStore>();
+  const auto store = std::make_shared<CountingStore>();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank)
     ranks.emplace_back([&store, rank, size] {
@@ -155,8 +155,8 @@ int count_requests_of_job(int size) {
   return store->requests();
 }
 
-// Each rank publishes its record and its memory. It waits three times: for the records of all
-// others, for their memory and for their end.
+// Each rank publishes its record and its memory. Then it waits for the records of all other ranks,
+// for their memory, and for their end.
 TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   const int requests_of_2 = count_requests_of_job(2);
   const int requests_of_8 = count_requests_of_job(8);
@@ -165,7 +165,7 @@ TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
   EXPECT_EQ(count_requests_of_job(32), requests_of_8 + (32 - 8) * per_rank);
 }
 
-// A job whose launcher serves the Store over the network. Makes the options of its ranks.
+// A job with a launcher that serves the Store over the network. Creates the options of the ranks.
 class RemoteJob {
  public:
   // `hosts`: by rank, the number of its host, 0 or 1.
@@ -186,19 +186,19 @@ class RemoteJob {
 
  private:
   std::vector<int> hosts_;
-  std::shared_ptr<const TlsContext> context_ = context_of('s');  // outlives its connections
+  std::shared_ptr<const TlsContext> context_ = context_of('s');  // must outlive the connections
   ServingThread job_;
   std::array<std::unique_ptr<ServingThread>, 2> local_stores_;
 };
 
 // A descriptor from which the secret of context_of('s') can be read once.
 Descriptor secret_pipe(std::size_t bytes = kSecretBytes) {
-  std::array<int, 2> ends{};
-  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-  const Descriptor to(ends[1]);
+  std::array<int, 2> pipe_ends{};
+  EXPECT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+  const Descriptor write_end(pipe_ends[1]);
   const std::string secret(bytes, 's');
-  EXPECT_EQ(::write(to.get(), secret.data(), bytes), static_cast<ssize_t>(bytes));
-  return Descriptor(ends[0]);
+  EXPECT_EQ(::write(write_end.get(), secret.data(), bytes), static_cast<ssize_t>(bytes));
+  return Descriptor(pipe_ends[0]);
 }
 
 // The second engine of each process needs the secret, too.
@@ -211,7 +211,7 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
         EngineOptions options = job.options(rank);
         const Descriptor secret = secret_pipe();
         options.secret_descriptor = secret.get();
-        for (int life = 0; life < 2; ++life) {
+        for (int engine_number = 0; engine_number < 2; ++engine_number) {
           const auto engine = value_or_abort(Engine::create(options));
           EXPECT_EQ(engine->topology().cross_size, hosts.size() == 2 || rank == 2 ? 1 : 2);
           std::vector<float> values(1000, 1.0F);
@@ -224,20 +224,20 @@ TEST(Formation, UsesTheJobStoreThatTheOptionsName) {
   }
 }
 
-// Whether the job's Store still has a key of this engine, which only some ranks have made.
+// Whether the job's Store still has a key of this engine of a subset of the ranks.
 bool has_lasting_key(Store& store, const std::string& engine) {
-  const std::function<bool()> never;
+  const std::function<bool()> never_interrupted;
   const std::string prefix = format_text("engine/{}/", engine);
-  bool found = false;
+  bool has_key = false;
   for (const auto& key : {keys::process(0), keys::process(1), keys::stall_warning()})
-    found |= store.wait(prefix + key, {TimePoint{}, never}).ok();
+    has_key |= store.wait(prefix + key, {TimePoint{}, never_interrupted}).ok();
   for (int rank = 0; rank < 2; ++rank)
-    found |= store.add(prefix + keys::formations(rank), 0).value() != 0;
-  return found;
+    has_key |= store.add(prefix + keys::formations(rank), 0).value() != 0;
+  return has_key;
 }
 
-// Each rank has two engines: that of the job, and one of a pair. The pairs are the ranks 0 and 3,
-// on both hosts, and 1 and 2, on the second host.
+// Each rank has two engines: the engine of the job, and the engine of a pair of ranks. Ranks 0 and
+// 3 are a pair on two hosts; ranks 1 and 2 are a pair on the second host.
 TEST(Formation, EnginesOfSomeRanksUseTheStoresOfTheJob) {
   RemoteJob job({0, 1, 1, 1});
   std::vector<std::jthread> ranks;
@@ -247,21 +247,21 @@ TEST(Formation, EnginesOfSomeRanksUseTheStoresOfTheJob) {
       const Descriptor secret = secret_pipe();
       options.secret_descriptor = secret.get();
       options.context = make_process_context();
-      const auto whole = value_or_abort(Engine::create(options));
+      const auto job_engine = value_or_abort(Engine::create(options));
       const int first = rank == 0 || rank == 3 ? 0 : 1;
       options.topology = {.rank = rank == first ? 0 : 1, .size = 2};
-      for (int life = 0; life < 3; ++life) {
-        options.rendezvous_id = format_text("pair of {} in life {}", first, life);
-        const auto pair = value_or_abort(Engine::create(options));
-        EXPECT_EQ(pair->topology().local_size, first == 0 ? 1 : 2);
-        for (Engine* engine : {pair.get(), whole.get(), pair.get()}) {
+      for (int engine_number = 0; engine_number < 3; ++engine_number) {
+        options.rendezvous_id = format_text("pair of {} in life {}", first, engine_number);
+        const auto pair_engine = value_or_abort(Engine::create(options));
+        EXPECT_EQ(pair_engine->topology().local_size, first == 0 ? 1 : 2);
+        for (Engine* engine : {pair_engine.get(), job_engine.get(), pair_engine.get()}) {
           std::vector<float> values(1000, static_cast<float>(1 + rank));
           EXPECT_EQ(allreduce(*engine, values), Status());
-          const float of_pair = first == 0 ? 1 + 4 : 2 + 3;
-          EXPECT_EQ(values.back(), engine == whole.get() ? 10.0F : of_pair);
+          const float expected_in_pair = first == 0 ? 1 + 4 : 2 + 3;
+          EXPECT_EQ(values.back(), engine == job_engine.get() ? 10.0F : expected_in_pair);
         }
       }
-      EXPECT_EQ(barrier(*whole), Status());
+      EXPECT_EQ(barrier(*job_engine), Status());
       const std::string engine = std::exchange(options.rendezvous_id, "");
       EXPECT_FALSE(has_lasting_key(*open_stores_and_network(options).value().stores.job, engine));
     });
@@ -314,10 +314,11 @@ class JobOfAnotherLauncher : public ::testing::Test {
     const Descriptor file(::mkstemp(path.data()));
     secret_file_ = path;
     EXPECT_EQ(JobSecret::generate()->write_to(file.get()), Status());
-    ListenOptions listening;
-    listening.addresses = {SocketAddress::parse_ip("127.0.0.1").value()};
+    ListenOptions listen_options;
+    listen_options.addresses = {SocketAddress::parse_ip("127.0.0.1").value()};
     const auto context = context_of('s');
-    place_ = TcpListener::open(*context, listening).value()->addresses().front().text();
+    store_address_ =
+        TcpListener::open(*context, listen_options).value()->addresses().front().text();
   }
   ~JobOfAnotherLauncher() override { ::unlink(secret_file_.c_str()); }
 
@@ -325,7 +326,7 @@ class JobOfAnotherLauncher : public ::testing::Test {
     EngineOptions options = options_of(rank, size);
     options.topology = {.rank = rank, .size = size};
     options.network_interfaces = "lo";
-    options.job_store = place_;
+    options.job_store = store_address_;
     options.secret_file = secret_file_;
     options.rendezvous_id = "id";
     options.serves_job_store = rank == 0;
@@ -335,44 +336,44 @@ class JobOfAnotherLauncher : public ::testing::Test {
 
  private:
   std::string secret_file_;
-  std::string place_;
+  std::string store_address_;
 };
 
 // Rank 0 serves the Store, also for the second engine of each process and for a pair of ranks.
 TEST_F(JobOfAnotherLauncher, RanksMeetInTheStoreOfRank0) {
   // Rank 0 must serve the Store until the pair has formed.
-  const std::array<EngineOptions, 3> all{options(0, 3), options(1, 3), options(2, 3)};
+  const std::array<EngineOptions, 3> options_of_ranks{options(0, 3), options(1, 3), options(2, 3)};
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
-      EngineOptions mine = all[static_cast<std::size_t>(rank)];
-      for (int life = 0; life < 3; ++life) {
-        mine.rendezvous_id = format_text("life {}", life);
-        const auto engine = value_or_abort(Engine::create(mine));
+      EngineOptions own_options = options_of_ranks[static_cast<std::size_t>(rank)];
+      for (int engine_number = 0; engine_number < 3; ++engine_number) {
+        own_options.rendezvous_id = format_text("life {}", engine_number);
+        const auto engine = value_or_abort(Engine::create(own_options));
         EXPECT_EQ(engine->topology().local_size, 3);
         std::vector<float> values(1000, 1.0F);
         EXPECT_EQ(allreduce(*engine, values), Status());
         EXPECT_EQ(values.back(), 3.0F);
         if (rank == 0) continue;
-        EngineOptions of_pair = mine;
-        of_pair.topology = {.rank = rank - 1, .size = 2};
-        of_pair.rendezvous_id = format_text("pair in life {}", life);
-        const auto pair = value_or_abort(Engine::create(of_pair));
-        EXPECT_EQ(allreduce(*pair, values), Status());
+        EngineOptions pair_options = own_options;
+        pair_options.topology = {.rank = rank - 1, .size = 2};
+        pair_options.rendezvous_id = format_text("pair in life {}", engine_number);
+        const auto pair_engine = value_or_abort(Engine::create(pair_options));
+        EXPECT_EQ(allreduce(*pair_engine, values), Status());
         EXPECT_EQ(values.back(), 6.0F);
       }
     });
 }
 
 TEST_F(JobOfAnotherLauncher, NamesTheMissingRanks) {
-  EngineOptions mine = options(0, 3);
-  mine.start_timeout = std::chrono::milliseconds(200);
-  const Status status = Engine::create(mine).status();
+  EngineOptions own_options = options(0, 3);
+  own_options.start_timeout = std::chrono::milliseconds(200);
+  const Status status = Engine::create(own_options).status();
   EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(status.message(), HasSubstr("ranks 1, 2 did not come to the rendezvous"));
 }
 
-// Sets variables of the environment, and removes them in the end.
+// Sets variables of the environment, and removes them at the end of the scope.
 class Variables {
  public:
   void set(const std::string& name, const std::string& value) {
@@ -404,7 +405,7 @@ TEST(OptionsOfTheEnvironment, SayWhereTheRanksOfAnotherLauncherMeet) {
   EXPECT_FALSE(options.serves_job_store);
   variables.set("OMPI_COMM_WORLD_RANK", "0");
   EXPECT_TRUE(EngineOptions::from_environment().value().serves_job_store);
-  // On one host, there is no such Store.
+  // A job on one host has no such Store.
   variables.set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
   variables.set("PMIX_NAMESPACE", "7");
   options = EngineOptions::from_environment().value();

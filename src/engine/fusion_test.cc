@@ -16,7 +16,7 @@ using Buffers = std::vector<std::vector<std::byte>>;
 
 constexpr int kRanks = 3;
 constexpr std::size_t kBucketBytes = 1 << 20;
-// In the fused buffer, some of these tensors begin at unaligned addresses.
+// With these sizes, some tensors begin at unaligned addresses in the fused buffer.
 constexpr std::array<std::int64_t, 6> kCounts = {3, 1, 0, 5000, 70'001, 64};
 
 struct ReductionKind {
@@ -27,18 +27,18 @@ struct ReductionKind {
 };
 
 std::vector<ReductionKind> reduction_kinds() {
-  std::vector<ReductionKind> all;
+  std::vector<ReductionKind> kinds;
   for (const DTypeRow& row : kDTypes) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       if (row.dtype == DType::kBool && op == ReduceOp::kAverage) continue;
-      all.push_back({row.dtype, op});
-      all.push_back({row.dtype, op, 0.3, 1.7});
+      kinds.push_back({row.dtype, op});
+      kinds.push_back({row.dtype, op, 0.3, 1.7});
     }
   }
-  return all;
+  return kinds;
 }
 
-// Random values whose sums are rounded, but never overflow to infinity or NaN.
+// Random values. Their sums are rounded, but never become infinite or NaN.
 Buffers inputs_of(const ReductionKind& kind, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank));
   Buffers buffers;
@@ -71,47 +71,47 @@ std::vector<Submission> batch_of(const ReductionKind& kind, Buffers& inputs, Buf
 }
 
 void run_batch(Engine& engine, const std::vector<Submission>& batch) {
-  const auto handles = engine.submit_batch(batch, kHangGuard);
+  const auto handles = engine.submit_batch(batch, kTestTimeout);
   ASSERT_TRUE(handles.ok()) << handles.status().message();
   for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
 }
 
 TEST(Fusion, GivesTheResultsOfSingleSteps) {
-  std::barrier<> together(kRanks);
+  std::barrier<> all_ranks(kRanks);
   run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (const ReductionKind& kind : reduction_kinds()) {
       Buffers inputs = inputs_of(kind, engine.topology().rank);
-      Buffers alone = inputs;
+      Buffers unfused = inputs;
       Buffers fused = inputs;
-      for (const Submission& submission : batch_of(kind, inputs, alone))
+      for (const Submission& submission : batch_of(kind, inputs, unfused))
         ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
-      together.arrive_and_wait();
-      const std::uint32_t before = spy.steps();
-      together.arrive_and_wait();
+      all_ranks.arrive_and_wait();
+      const std::uint32_t steps_before = spy.steps();
+      all_ranks.arrive_and_wait();
       run_batch(engine, batch_of(kind, inputs, fused));
-      ASSERT_EQ(fused, alone) << row_of(kind.dtype).name << " " << name_of(kind.op);
-      together.arrive_and_wait();
-      EXPECT_EQ(spy.steps(), before + 1) << "the batch was not one step";
-      together.arrive_and_wait();
+      ASSERT_EQ(fused, unfused) << row_of(kind.dtype).name << " " << name_of(kind.op);
+      all_ranks.arrive_and_wait();
+      EXPECT_EQ(spy.steps(), steps_before + 1) << "the batch was not one step";
+      all_ranks.arrive_and_wait();
     }
   });
 }
 
-TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
+TEST(Fusion, WorksInPlaceWithAndWithoutContiguousTensors) {
   run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
     constexpr std::size_t kTensors = 8;
     constexpr std::size_t kElements = 10'000;
-    const auto block = engine.allocate(kTensors * kElements * sizeof(float)).value();
-    auto* const values = reinterpret_cast<float*>(block.get());
+    const auto heap_block = engine.allocate(kTensors * kElements * sizeof(float)).value();
+    auto* const values = reinterpret_cast<float*>(heap_block.get());
     const int rank = engine.topology().rank;
     for (int round = 0; round < 4; ++round) {
       std::vector<Submission> batch;
       std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kElements));
       for (std::size_t t = 0; t < kTensors; ++t) {
-        // In each round, the tensors of one rank have separate memory, and those of another rank
-        // lie in reverse order.
-        const std::size_t place = rank == (round + 1) % kRanks ? kTensors - 1 - t : t;
-        float* const memory = rank == round ? apart[t].data() : values + place * kElements;
+        // In each round, the tensors of one rank have separate memory, and the tensors of another
+        // rank lie in reverse order in one block.
+        const std::size_t position = rank == (round + 1) % kRanks ? kTensors - 1 - t : t;
+        float* const memory = rank == round ? apart[t].data() : values + position * kElements;
         std::fill_n(memory, kElements, static_cast<float>(t + 1));
         Submission submission;
         submission.operation = Operation::kAllreduce;
@@ -135,27 +135,27 @@ TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
 // If the tensors do not all fit into a bucket, they take several steps. A tensor of another dtype
 // takes a step of its own.
 TEST(Fusion, ABucketHasALimit) {
-  std::barrier<> together(2);
+  std::barrier<> all_ranks(2);
   run_spied_job(2, 4000, [&](Engine& engine, const GroupSpy& spy) {
     std::vector<std::vector<float>> values(6, std::vector<float>(500, 1.0F));
     std::vector<Submission> batch;
     for (std::size_t t = 0; t < values.size(); ++t)
       batch.push_back(allreduce_of(values[t], "t" + std::to_string(t)));
     batch[5].dtype = DType::kInt32;
-    together.arrive_and_wait();
-    const std::uint32_t before = spy.steps();
-    together.arrive_and_wait();
+    all_ranks.arrive_and_wait();
+    const std::uint32_t steps_before = spy.steps();
+    all_ranks.arrive_and_wait();
     run_batch(engine, batch);
     for (std::size_t t = 0; t + 1 < values.size(); ++t) ASSERT_EQ(values[t].back(), 2.0F);
-    together.arrive_and_wait();
-    ASSERT_EQ(spy.steps(), before + 4);
+    all_ranks.arrive_and_wait();
+    ASSERT_EQ(spy.steps(), steps_before + 4);
   });
 }
 
-// The adasum of orthogonal vectors is their sum, and that of equal vectors is the vector itself. A
-// step must not mix the two tensors.
+// The adasum of orthogonal vectors is their sum; the adasum of equal vectors is the vector itself.
+// So the result shows whether a step mixes the two tensors.
 TEST(Fusion, AdasumIsNotFused) {
-  std::barrier<> together(kRanks);
+  std::barrier<> all_ranks(kRanks);
   run_spied_job(kRanks, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     std::vector<std::vector<float>> values(2, std::vector<float>(kRanks, 1.0F));
     for (int element = 0; element < kRanks; ++element)
@@ -163,15 +163,15 @@ TEST(Fusion, AdasumIsNotFused) {
     std::vector<Submission> batch = {allreduce_of(values[0], "same"),
                                      allreduce_of(values[1], "orthogonal")};
     for (Submission& submission : batch) submission.reduce_op = ReduceOp::kAdasum;
-    together.arrive_and_wait();
-    const std::uint32_t before = spy.steps();
-    together.arrive_and_wait();
+    all_ranks.arrive_and_wait();
+    const std::uint32_t steps_before = spy.steps();
+    all_ranks.arrive_and_wait();
     run_batch(engine, batch);
     for (const std::vector<float>& result : values)
       EXPECT_EQ(result, std::vector<float>(kRanks, 1.0F));
-    together.arrive_and_wait();
-    EXPECT_EQ(spy.steps(), before + 2);
-    together.arrive_and_wait();
+    all_ranks.arrive_and_wait();
+    EXPECT_EQ(spy.steps(), steps_before + 2);
+    all_ranks.arrive_and_wait();
   });
 }
 

@@ -20,9 +20,8 @@ namespace {
 
 // The identity of a decision that moves no data.
 constexpr std::uint64_t kNoDataIdentity = 0;
-// How long a failed call waits for members that may still write to its memory. Such a member
-// publishes within milliseconds that it writes nothing more, unless a signal has stopped its
-// process.
+// How long a failed call waits for members that may still write to its memory. Within milliseconds,
+// such a member publishes that it writes no more, unless a signal has stopped its process.
 constexpr std::chrono::milliseconds kWritersTimeout(1000);
 // The delay before the next try if SharedHeap::unshare() failed.
 constexpr std::chrono::milliseconds kRetryDelay(50);
@@ -47,7 +46,7 @@ FlagBoard board_on_this_host(const FormedGroup& formed, const Formation& formati
 }
 
 StepNumber step_number_of(const Decision& decision) {
-  return std::visit([](const auto& one) { return one.step_number; }, decision);
+  return std::visit([](const auto& kind) { return kind.step_number; }, decision);
 }
 
 // Asks for huge pages for large new memory, because the page faults of small pages cost more than
@@ -59,8 +58,8 @@ void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
   ::madvise(begin, static_cast<std::size_t>(memory + bytes - begin), MADV_HUGEPAGE);
 }
 
-// Allocates memory for the received rows; null if the system has none left. The memory is not from
-// the shared heap, where a forked child of the program would see changes when the memory is reused.
+// Allocates memory for the received rows; null if the system has no memory left. The memory is not
+// from the shared heap, because a forked child of the program would see when it is reused.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());
@@ -70,8 +69,8 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
   if (memory != nullptr) ask_for_huge_pages(memory, size);
-  record.outcome.received = std::shared_ptr<std::byte>(memory, [](std::byte* owned) {
-    ::operator delete[](owned, std::align_val_t{kHeapAlignment});
+  record.outcome.received = std::shared_ptr<std::byte>(memory, [](std::byte* received) {
+    ::operator delete[](received, std::align_val_t{kHeapAlignment});
   });
   return memory;
 }
@@ -97,7 +96,7 @@ CollectiveCall single_call_of(Record& record, const std::vector<int>& ranks) {
     const auto members = static_cast<std::int64_t>(ranks.size());
     call.splits.assign(ranks.size(), call.rows / members);
   }
-  if (row.output_rule == OutputRule::kReceived)
+  if (row.output_rule == OutputRule::kEngineMemory)
     call.allocate = [&record, bytes = call.row_bytes](std::span<const std::int64_t> rows) {
       return memory_for_received(record, rows, bytes);
     };
@@ -122,7 +121,7 @@ CollectiveCall call_without_data(const Signature& signature) {
 
 Status status_of_finished(const Record& record) {
   const OperationRow& row = row_of(record.submission.operation);
-  if (row.output_rule != OutputRule::kReceived || record.outcome.received) return {};
+  if (row.output_rule != OutputRule::kEngineMemory || record.outcome.received) return {};
   const auto& rows = record.outcome.received_rows;
   return Status::stop(format_text(
       "no memory for the result of {}: {} rows of {} bytes; the other ranks got theirs",
@@ -173,14 +172,14 @@ void GroupMember::connect() {
 // member on this host.
 void GroupMember::open_rings(const GroupMemory& memory) {
   Doorbells& doorbells = *formation_.doorbells;
-  const int me = group_.member;
-  if (me == 0) sent_to_leader_ = memory.sent_to_leader();
-  if (me > 0) {
+  const int own_member = group_.member;
+  if (own_member == 0) sent_to_leader_ = memory.sent_to_leader();
+  if (own_member > 0) {
     const int leader = group_.ranks.front();
     rings_.emplace(
         member_of(ranks_, leader),
-        PeerRings{{memory.ring_to_leader(me), doorbells, leader, memory.sent_to_leader()},
-                  {memory.ring_from_leader(me), doorbells, leader},
+        PeerRings{{memory.ring_to_leader(own_member), doorbells, leader, memory.sent_to_leader()},
+                  {memory.ring_from_leader(own_member), doorbells, leader},
                   {}});
     return;
   }
@@ -215,7 +214,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return true;
   progressed |= run_decision(finished);
   if (ended_) return true;
-  if (other_hosts_ && may_enter_) other_hosts_->pass_on_end(completed_);
+  if (other_hosts_ && may_enter_) other_hosts_->forward_end(completed_);
   progressed |= send_messages();
   return progressed;
 }
@@ -239,7 +238,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return false;
   bool gives_up_step = false;
   if (!stop_entering() && step_) {
-    // If the entries differ, no rank can complete the step, so this rank gives nothing up.
+    // If the entries differ, no rank can complete the step, so nothing is given up.
     gives_up_step = other_hosts_ != nullptr && stage_ != Stage::kMispredicted;
     board_.abandon();
     if (board_.entry(board_.member()).output != kNoLocation) {
@@ -248,7 +247,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
     }
   }
   ended_ = status;
-  // First the lane, which may have borrowed memory of the step and of its calls.
+  // Stop the lane first, because it may have borrowed memory of the step and of its calls.
   if (other_hosts_ && !other_hosts_->stop()) gives_up_step = true;
   drop_step();
   decision_ = nullptr;
@@ -258,7 +257,7 @@ bool GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   return gives_up_step;
 }
 
-// A process that has died, or has left and then ended, writes nothing any more.
+// A process that has ended, before or after its rank left, writes no more data.
 bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
     const int rank = group_.ranks[static_cast<std::size_t>(member)];
@@ -299,14 +298,14 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
 bool GroupMember::receive_from_rings(std::vector<Record*>& finished) {
   if (sent_to_leader_ != nullptr) {
     const std::uint32_t sent = sent_to_leader_->messages.load(std::memory_order_seq_cst);
-    if (sent == messages_seen_) return false;
-    messages_seen_ = sent;
+    if (sent == messages_read_) return false;
+    messages_read_ = sent;
   }
   bool progressed = false;
   for (auto& [member, rings] : rings_) {
     while (const auto message = rings.in.try_receive()) {
       progressed = true;
-      take_message(member, *message, finished);
+      handle_message(member, *message, finished);
       if (ended_) return true;
     }
   }
@@ -320,13 +319,13 @@ bool GroupMember::receive_from_other_hosts(std::vector<Record*>& finished) {
     const auto message = other_hosts_->next_message();
     if (!message) break;
     progressed = true;
-    take_message(message->first, message->second, finished);
+    handle_message(message->first, message->second, finished);
   }
   return progressed;
 }
 
-void GroupMember::take_message(int member, std::span<const std::byte> message,
-                               std::vector<Record*>& finished) {
+void GroupMember::handle_message(int member, std::span<const std::byte> message,
+                                 std::vector<Record*>& finished) {
   const Status status = agreement_.receive(member, message, clock_.now());
   if (!status.ok()) end(status, finished);
 }
@@ -339,29 +338,29 @@ bool GroupMember::send_messages() {
       progressed = true;
       continue;
     }
-    rings_.at(message->to).waiting.push_back(std::move(message->bytes));
-    ++unsent_;
+    rings_.at(message->to).unsent.push_back(std::move(message->bytes));
+    ++unsent_count_;
   }
-  if (unsent_ == 0) return progressed;
-  const std::size_t unsent = unsent_;
+  if (unsent_count_ == 0) return progressed;
+  const std::size_t unsent_before = unsent_count_;
   for (auto& [member, rings] : rings_) {
-    while (!rings.waiting.empty() && rings.out.try_send(rings.waiting.front())) {
-      rings.waiting.pop_front();
-      --unsent_;
+    while (!rings.unsent.empty() && rings.out.try_send(rings.unsent.front())) {
+      rings.unsent.pop_front();
+      --unsent_count_;
     }
   }
-  return progressed || unsent_ < unsent;
+  return progressed || unsent_count_ < unsent_before;
 }
 
 void GroupMember::send_group_end(int rank, const std::string& reason) {
   if (other_hosts_ && other_hosts_->is_leader()) other_hosts_->send_end(completed_, rank, reason);
 }
 
-void GroupMember::take_group_end(const GroupEnd& end) {
+void GroupMember::handle_group_end(const GroupEnd& end) {
   if (other_hosts_) other_hosts_->take_end(end);
 }
 
-std::optional<GroupEnd> GroupMember::end_elsewhere() const {
+std::optional<GroupEnd> GroupMember::end_on_other_host() const {
   return other_hosts_ && !ended_ ? other_hosts_->end() : std::nullopt;
 }
 
@@ -424,7 +423,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
       return true;
     case Progress::kMisprediction:
       stage_ = Stage::kMispredicted;
-      agreement_.mispredicted();
+      agreement_.record_misprediction();
       return true;
     case Progress::kMismatch:
       end(Status::stop("an entry of its members makes no sense, which is a bug in Farandole"),
@@ -443,8 +442,8 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
   return true;
 }
 
-// Records that the step's calls are running, because all members have entered it: the launcher must
-// not report them as waiting any more. Steps that finish immediately are not recorded as running.
+// Records that the calls of the step are running: all members have entered it, so the launcher must
+// no longer report these calls as waiting. Steps that finish immediately are not recorded.
 void GroupMember::record_running() {
   const auto* const step = std::get_if<Step>(decision_);
   if (std::exchange(running_recorded_, true) || step == nullptr) return;
@@ -467,19 +466,19 @@ Status GroupMember::prepare_fusion(const Step& step) {
   return fusion_.choose_memory();
 }
 
-// A decision that moves no data is entered like a barrier, so that all members receive it.
+// A decision without data is entered like a barrier, so that all members receive it.
 CollectiveStep GroupMember::make_step(const Decision& decision) {
   const auto* const step = std::get_if<Step>(&decision);
   if (step == nullptr) {
     const StepNumber number = step_number_of(decision);
-    return choose(group_, {number.generation, number.sequence, kNoDataIdentity},
-                  {.operation = Operation::kBarrier});
+    return choose_step(group_, {number.generation, number.sequence, kNoDataIdentity},
+                       {.operation = Operation::kBarrier});
   }
   CollectiveCall call = call_of(*step);
   const auto exposed = exposable_memory(group_, call);
   if (!exposed[0].empty()) pin_.pin(exposed);
-  return choose(group_, {step->step_number.generation, step->step_number.sequence, step->identity},
-                std::move(call));
+  const auto [generation, sequence] = step->step_number;
+  return choose_step(group_, {generation, sequence, step->identity}, std::move(call));
 }
 
 CollectiveCall GroupMember::call_of(const Step& step) {
@@ -511,7 +510,7 @@ void GroupMember::finish_decision(std::vector<Record*>& finished) {
   }
   decision_ = nullptr;
   stage_ = Stage::kNone;
-  agreement_.completed();
+  agreement_.record_completion();
 }
 
 void GroupMember::finish(Record& record, std::vector<Record*>& finished) {

@@ -1,6 +1,6 @@
-// GroupMember: this rank's part in one group. It carries messages between Agreement and the message
-// rings or the channels to other hosts, enters each decision on the flag board, and runs it. It
-// never blocks. Only the holder of the progress lock may call it.
+// GroupMember: this rank's part in one group. It exchanges the messages of Agreement over message
+// rings or channels, enters each decision on the flag board, and runs the decision. It never
+// blocks. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <deque>
@@ -35,8 +35,7 @@ class GroupMember {
   GroupId id() const { return id_; }
   const std::vector<int>& ranks() const { return ranks_; }
 
-  // Asks for huge pages for this rank's staging memory, which are allocated immediately. Call it
-  // before the first step.
+  // Allocates huge pages for this rank's staging memory. Call it before the first step.
   void allocate_huge_pages();
 
   // Begins to connect to the members on other hosts. Call it before submit() and advance(). Only
@@ -50,21 +49,20 @@ class GroupMember {
   // Runs one round: receives messages, advances the current decision, sends messages. Appends
   // records that got their outcome to `finished`. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Sets the time. advance() does not do this, because it would have to read the clock. The caller
-  // must call tick() at deadline() at the latest.
+  // Sets the time. Call it at deadline() at the latest. advance() does not set the time, because it
+  // would have to read the clock.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // After this call, this rank enters no more steps, because it wants to end its part in the group.
-  // Returns false if all members have entered the current step: then advance() must finish it.
-  // Returns true if there is no current step, or if it is certain that no member runs it.
+  // From now on, this rank enters no more steps, because it is about to end the group. Returns
+  // false if all members have entered the current step; then advance() must finish this step.
+  // Returns true if there is no current step, or if certainly no member runs it.
   bool stop_entering();
-  // Whether a member on this host has left or any rank has died. Such a rank stores nothing
-  // more.
+  // Whether a member on this host has left or any rank has died. Such a rank stores no more data.
   bool any_member_gone() const { return board_.any_member_gone(); }
   // True if the group has members on several hosts, and this member runs a step and knows that all
-  // members have entered it. Such a step can finish although a member has left, because all that it
-  // still needs is on its way.
+  // members have entered it. Such a step can finish even if a member has left, because all missing
+  // data is on its way.
   bool must_finish_step();
 
   // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
@@ -76,25 +74,25 @@ class GroupMember {
   bool end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
 
-  // The following three functions do nothing if all members are on this host; see OtherHosts.
-  // Tells the members on other hosts that the group has ended here because `rank` has left.
+  // The following three functions do nothing if all members are on this host; see OtherHosts. Tells
+  // the other hosts that the group has ended here because `rank` has left.
   void send_group_end(int rank, const std::string& reason);
-  // Takes an end that another host has sent by send_group_end().
-  void take_group_end(const GroupEnd& end);
-  // Returns the end of the group on another host. Empty if there is none, or until this host has
-  // completed all steps that the other host has completed.
-  std::optional<GroupEnd> end_elsewhere() const;
-  // Why the group is over; empty while it goes on. advance() may end it, too.
+  // Handles an end that another host has sent by send_group_end().
+  void handle_group_end(const GroupEnd& end);
+  // Returns the end of the group on another host; empty if no other host has ended it, or until
+  // this host has completed all steps that the other host has completed.
+  std::optional<GroupEnd> end_on_other_host() const;
+  // Why the group is over; empty if it is not. advance() may end the group, too.
   const std::optional<Status>& ended() const { return ended_; }
 
   // Whether messages wait for room in a ring. Then advance() must be called again after a doorbell.
-  bool has_unsent() const { return !ended_ && unsent_ > 0; }
+  bool has_unsent() const { return !ended_ && unsent_count_ > 0; }
 
  private:
   struct PeerRings {  // the message rings to and from one peer
     MessageRing out;
     MessageRing in;
-    std::deque<Bytes> waiting;  // messages for which the ring has no room yet
+    std::deque<Bytes> unsent;  // messages for which the ring has no room yet
   };
 
   // The stage of the current decision.
@@ -102,7 +100,7 @@ class GroupMember {
     kNone,          // there is no decision
     kPack,          // copies the tensors of a fused step together, before this rank enters it
     kRun,           // enters the decision and runs it
-    kMispredicted,  // all have entered, but different steps: this one will be rolled back
+    kMispredicted,  // the members have entered different steps, so this one will be rolled back
     kUnpack,        // copies the tensors of a fused step back
   };
 
@@ -110,7 +108,8 @@ class GroupMember {
   bool receive_messages(std::vector<Record*>& finished);
   bool receive_from_rings(std::vector<Record*>& finished);
   bool receive_from_other_hosts(std::vector<Record*>& finished);
-  void take_message(int member, std::span<const std::byte> message, std::vector<Record*>& finished);
+  void handle_message(int member, std::span<const std::byte> message,
+                      std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
   void drop_rolled_back_step();
@@ -143,8 +142,8 @@ class GroupMember {
   std::map<int, PeerRings> rings_;
   // counts the messages to the leader; null if this rank is not the leader
   MessageRing::Counter* sent_to_leader_ = nullptr;
-  std::uint32_t messages_seen_ = 0;  // the value of that counter at the last read
-  std::size_t unsent_ = 0;           // how many messages are in `waiting`
+  std::uint32_t messages_read_ = 0;  // the value of that counter at the last read
+  std::size_t unsent_count_ = 0;     // how many messages are in all lists `unsent`
   std::vector<Record*> in_flight_;
   const Decision* decision_ = nullptr;  // borrowed from agreement_ until done or rolled back
   Stage stage_ = Stage::kNone;

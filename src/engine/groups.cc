@@ -19,7 +19,7 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kWaitSlice(100);
-// The longest wait for the key of a new group. Usually it is short: another rank has set the key.
+// The longest wait for the key of a new group. Usually another rank has set the key already.
 constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 constexpr const char* kUnknownMessage = "sent an unknown message (a bug in Farandole)";
@@ -31,7 +31,7 @@ Bytes encode_status(const Status& status) {
   return writer.take();
 }
 
-// Decodes the status of another rank. Any error but kFixCall becomes kStop.
+// Decodes the status of another rank. Any error except kFixCall becomes kStop.
 Status decode_status(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
@@ -78,7 +78,7 @@ bool Groups::lacks_ranks(GroupId group) const {
   return group < ranks_of.size() && ranks_of[group].empty();
 }
 
-Status Groups::not_found(GroupId group) const {
+Status Groups::not_found_error(GroupId group) const {
   const Formation& formation = dependencies_.formation;
   if (!lacks_ranks(group))
     return Status::fix_call(format_text(
@@ -88,16 +88,16 @@ Status Groups::not_found(GroupId group) const {
   return Status::fix_call(format_text(
       "the group {} cannot be used now: it lacks {}, because the job has {} rank{} now; it can be "
       "used again when the job has {} (--min-workers {} lets the job wait for them)",
-      group_text(ranks), name_ranks(missing), size(), size() == 1 ? "" : "s", ranks.back() + 1,
+      group_text(ranks), ranks_text(missing), size(), size() == 1 ? "" : "s", ranks.back() + 1,
       ranks.back() + 1));
 }
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
-  return run_exclusively([&] { return add_now(ranks); });
+  return run_exclusively([&] { return perform_add(ranks); });
 }
 
 Status Groups::remove(GroupId group) {
-  return run_exclusively([&] { return remove_now(group); });
+  return run_exclusively([&] { return perform_remove(group); });
 }
 
 template <class Change>
@@ -136,16 +136,16 @@ void Groups::end_change() {
   changing_.notify_one();
 }
 
-// Waits until no other thread makes a change. Waits in short slices, to notice interruptions.
+// Waits until no other thread makes a change; in short slices, to notice interruptions.
 Status Groups::begin_change() {
-  for (bool ours = false; !ours;) {
+  for (bool acquired = false; !acquired;) {
     {
       auto changing = changing_.lock();
-      ours = changing.wait_until(dependencies_.clock.now() + kWaitSlice,
-                                 [](bool busy) { return !busy; });
-      if (ours) *changing = true;
+      acquired = changing.wait_until(dependencies_.clock.now() + kWaitSlice,
+                                     [](bool busy) { return !busy; });
+      if (acquired) *changing = true;
     }
-    if (!ours && is_interrupted())
+    if (!acquired && is_interrupted())
       return Status::retry("interrupted while another thread changes the groups");
   }
   if (!abandoned_input_) return {};
@@ -156,15 +156,15 @@ Status Groups::begin_change() {
                   rank()));
 }
 
-Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
+Result<GroupId> Groups::perform_add(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_same_request("adds the group " + group_text(ranks)));
-  FARANDOLE_TRY(check_new(ranks));
-  // The id is used up even if the change fails, so that no later group finds the old key.
+  FARANDOLE_TRY(check_new_group(ranks));
+  // A failed change uses up the id, too, so that no later group finds the old key.
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
-  const auto local = dependencies_.formation.on_this_host(ranks);
-  const bool shares_memory = !local.empty() && local.front() == rank();
-  auto member = form(id, ranks, shares_memory ? key : "");
+  const auto local_ranks = dependencies_.formation.on_this_host(ranks);
+  const bool shares_memory = !local_ranks.empty() && local_ranks.front() == rank();
+  auto member = form_group(id, ranks, shares_memory ? key : "");
   // After an interruption the key stays, because other ranks may still read it.
   if (shares_memory && member.status().code() != StatusCode::kRetry)
     (void)dependencies_.store.remove(key);
@@ -174,31 +174,31 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   return id;
 }
 
-Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
-                                                  const std::string& share_as) {
+Result<std::unique_ptr<GroupMember>> Groups::form_group(GroupId id, const std::vector<int>& ranks,
+                                                        const std::string& share_key) {
   const auto members = static_cast<int>(dependencies_.formation.on_this_host(ranks).size());
-  const auto what_failed = [this] { return format_text("rank {} cannot add a group", rank()); };
-  FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(what_failed, [&] {
-    return share_as.empty()
-               ? Status()
-               : share_group(dependencies_.store, share_as, members, dependencies_.formation.costs);
+  const auto failure_text = [this] { return format_text("rank {} cannot add a group", rank()); };
+  FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(failure_text, [&] {
+    return share_key.empty() ? Status()
+                             : share_group(dependencies_.store, share_key, members,
+                                           dependencies_.formation.costs);
   })));
   std::unique_ptr<GroupMember> member;
-  Status attached;
+  Status member_status;
   if (std::ranges::binary_search(ranks, rank())) {
-    auto made = catch_bad_alloc(what_failed, [&] { return make_member(id, ranks); });
-    attached = made.status();
-    if (made.ok()) member = std::move(*made);
+    auto made_member = catch_bad_alloc(failure_text, [&] { return make_member(id, ranks); });
+    member_status = made_member.status();
+    if (made_member.ok()) member = std::move(*made_member);
   }
-  FARANDOLE_TRY(first_error_of_all(attached));
+  FARANDOLE_TRY(first_error_of_all(member_status));
   return member;
 }
 
-Status Groups::remove_now(GroupId group) {
+Status Groups::perform_remove(GroupId group) {
   FARANDOLE_TRY(check_same_request(format_text("removes group {}", group)));
   if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
   const auto ranks = find(group);
-  if (!ranks && lacks_ranks(group)) return not_found(group);
+  if (!ranks && lacks_ranks(group)) return not_found_error(group);
   if (!ranks)
     return Status::fix_call(format_text(
         "there is no group {} to remove: it was never added, or removed before", group));
@@ -215,14 +215,15 @@ Status Groups::remove_now(GroupId group) {
 }
 
 // All ranks have requested the same group, so they all get the same result here.
-Status Groups::check_new(const std::vector<int>& ranks) {
+Status Groups::check_new_group(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_group(ranks, size()));
   auto table = table_.lock();
-  const GroupId first = dependencies_.formation.job_size == JobSize::kFixed ? kWorld : kWorld + 1;
-  for (auto known = table->lower_bound(first); known != table->end(); ++known)
-    if (*known->second == ranks)
+  const GroupId first_id =
+      dependencies_.formation.job_size == JobSize::kFixed ? kWorld : kWorld + 1;
+  for (auto existing = table->lower_bound(first_id); existing != table->end(); ++existing)
+    if (*existing->second == ranks)
       return Status::fix_call(format_text("the group {} exists already, as number {}",
-                                          group_text(ranks), known->first));
+                                          group_text(ranks), existing->first));
   if (table->size() < kGroupsMax) return {};
   return Status::fix_call(format_text(
       "there are {} groups already, which is the most that is possible; remove one first",
@@ -250,29 +251,29 @@ Status Groups::check_same_request(const std::string& request) {
   ByteWriter writer;
   writer.put_text(request);
   FARANDOLE_TRY_ASSIGN(const auto requests, exchange(writer.take()));
-  const auto text_of = [&](int rank) {
+  const auto request_of = [&](int rank) {
     ByteReader reader(requests[static_cast<std::size_t>(rank)]);
     const std::string text = reader.get_text();
     return reader.ok() ? text : std::string(kUnknownMessage);
   };
   for (int other = 1; other < size(); ++other)
-    if (text_of(other) != text_of(0))
+    if (request_of(other) != request_of(0))
       return Status::fix_call(
           format_text("rank 0 {}, rank {} {}; all ranks must add and remove the same groups in the "
                       "same order",
-                      text_of(0), other, text_of(other)));
+                      request_of(0), other, request_of(other)));
   return {};
 }
 
-Status Groups::first_error_of_all(const Status& own) {
-  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(encode_status(own)));
+Status Groups::first_error_of_all(const Status& own_status) {
+  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(encode_status(own_status)));
   for (int other = 0; other < size(); ++other)
     FARANDOLE_TRY(decode_status(answers[static_cast<std::size_t>(other)], other));
   return {};
 }
 
-Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
-  auto input = std::make_unique<Bytes>(own);
+Result<std::vector<Bytes>> Groups::exchange(const Bytes& own_bytes) {
+  auto input = std::make_unique<Bytes>(own_bytes);
   Submission submission;
   submission.operation = Operation::kAllgather;
   submission.name = kExchangeName;
@@ -290,17 +291,17 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   // kStop means that there was no memory for the result.
   if (outcome.status.code() == StatusCode::kStop) throw std::bad_alloc();
   FARANDOLE_TRY(outcome.status);
-  std::vector<Bytes> parts;
-  const std::byte* next = outcome.received.get();
+  std::vector<Bytes> results;
+  const std::byte* next_bytes = outcome.received.get();
   for (const std::int64_t bytes : outcome.received_rows) {
     if (bytes == 0)
       return Status::fix_call(
           format_text("rank {} waits in join(): add and remove groups when all ranks have joined",
-                      parts.size()));
-    parts.emplace_back(next, next + bytes);
-    next += bytes;
+                      results.size()));
+    results.emplace_back(next_bytes, next_bytes + bytes);
+    next_bytes += bytes;
   }
-  return parts;
+  return results;
 }
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
 // Groups: which groups the job has, and how groups are added and removed while the job runs. Every
-// change is collective over the world. The ranks all-gather which change each of them requests, and
-// whether each part of the change has succeeded. So if the requests differ, or if a rank fails or
-// dies, all ranks get the same error.
+// change is collective over the world. The ranks all-gather their requests, and then whether each
+// part of the change has succeeded. So if requests differ, or if a rank fails or dies, all ranks
+// get the same error.
 #pragma once
 
 #include <functional>
@@ -33,13 +33,13 @@ class Groups {
   };
   explicit Groups(Dependencies dependencies);
 
-  // Returns the ranks of a group; null if there is no such group, or if it lacks ranks. The result
-  // is shared with threads that check calls; the ranks of the world belong to the formation.
+  // Returns the ranks of a group; null if the group does not exist or lacks ranks. Threads that
+  // check calls share the result; the ranks of the world belong to the formation.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
   // Whether the job has too few ranks for this group, one of FormationInput::options.
   bool lacks_ranks(GroupId group) const;
-  // Returns kFixCall, which says why the group is not found.
-  Status not_found(GroupId group) const;
+  // Returns kFixCall with the reason why the group is not found.
+  Status not_found_error(GroupId group) const;
 
   // These functions do what Engine::add_group() and Engine::remove_group() do.
   Result<GroupId> add(const std::vector<int>& ranks);
@@ -51,31 +51,31 @@ class Groups {
   int rank() const { return dependencies_.formation.doorbells->rank(); }
   int size() const { return dependencies_.formation.doorbells->size(); }
 
-  // Runs a change while no other thread runs one. Errors besides those of the change: kRetry
-  // (interrupted), kRebuildGroup (an earlier change was interrupted), kStop (no memory: this rank
-  // has left the job).
+  // Runs a change. Only one thread at a time runs a change. Errors besides those of the change:
+  // kRetry (interrupted), kRebuildGroup (an earlier change was interrupted), kStop (no memory: this
+  // rank has left the job).
   template <class Change>
   auto run_exclusively(Change change) -> decltype(change());
   Status leave_out_of_memory();
   Status begin_change();
   void end_change();
   bool is_interrupted() const { return dependencies_.interrupted && dependencies_.interrupted(); }
-  Result<GroupId> add_now(const std::vector<int>& ranks);
-  Status remove_now(GroupId group);
-  Status check_new(const std::vector<int>& ranks);
+  Result<GroupId> perform_add(const std::vector<int>& ranks);
+  Status perform_remove(GroupId group);
+  Status check_new_group(const std::vector<int>& ranks);
   // Returns this rank's member of the new group; null if this rank does not belong to it.
-  // `share_as`: the key under which this rank shares the memory of the group's members on this
-  // host; empty if another rank does that, or if there are no such members.
-  Result<std::unique_ptr<GroupMember>> form(GroupId id, const std::vector<int>& ranks,
-                                            const std::string& share_as);
+  // `share_key`: the key under which this rank shares the memory of the group's members on this
+  // host; empty if another rank shares this memory, or if the group has no members on this host.
+  Result<std::unique_ptr<GroupMember>> form_group(GroupId id, const std::vector<int>& ranks,
+                                                  const std::string& share_key);
   Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
   // Errors: kFixCall if not all ranks request the same.
   Status check_same_request(const std::string& request);
   // Returns the error of the first rank that has an error; the text names that rank. Returns ok if
   // no rank has an error.
-  Status first_error_of_all(const Status& own);
+  Status first_error_of_all(const Status& own_status);
   // All-gathers `own`; the result is by rank.
-  Result<std::vector<Bytes>> exchange(const Bytes& own);
+  Result<std::vector<Bytes>> exchange(const Bytes& own_bytes);
 
   Dependencies dependencies_;
   // true while a thread adds or removes a group; only that thread uses next_id_ and

@@ -54,7 +54,7 @@ int changes_of_groups() {
   return groups == nullptr ? 2000 : std::max(std::atoi(groups), 2000);
 }
 
-// Resources of this process, in which all ranks are threads.
+// The resources of this process. All ranks are threads in it.
 struct ProcessResources {
   std::ptrdiff_t descriptors = 0;
   std::ptrdiff_t mappings = 0;
@@ -62,15 +62,15 @@ struct ProcessResources {
 };
 
 ProcessResources resources_in_use() {
-  ProcessResources found;
+  ProcessResources resources;
   const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-  found.descriptors = std::distance(begin(descriptors), end(descriptors));
+  resources.descriptors = std::distance(begin(descriptors), end(descriptors));
   std::ifstream maps("/proc/self/maps");
-  found.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  resources.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
   std::int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;
-  found.resident_bytes = pages * ::sysconf(_SC_PAGESIZE);
-  return found;
+  resources.resident_bytes = pages * ::sysconf(_SC_PAGESIZE);
+  return resources;
 }
 
 // The address sanitizer does not reuse freed memory, and finds leaks itself.
@@ -85,8 +85,8 @@ constexpr bool kMemoryIsReused = true;
 TEST(Groups, LeaveNoResourcesBehind) {
   constexpr int kWarmUp = 1000;
   const int changes = changes_of_groups();
-  ProcessResources early;
-  ProcessResources late;
+  ProcessResources resources_before;
+  ProcessResources resources_after;
   run_job(2, {}, [&](Engine& engine) {
     const auto record = [&](ProcessResources& where) {
       ASSERT_EQ(barrier(engine), Status());
@@ -94,7 +94,7 @@ TEST(Groups, LeaveNoResourcesBehind) {
       ASSERT_EQ(barrier(engine), Status());
     };
     for (int change = 0; change < changes; ++change) {
-      if (change == kWarmUp) record(early);
+      if (change == kWarmUp) record(resources_before);
       const auto group = engine.add_group({change % 2});
       ASSERT_EQ(error_of(group), Status());
       std::vector<float> values(3, 1.0F);
@@ -103,21 +103,22 @@ TEST(Groups, LeaveNoResourcesBehind) {
       }
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    record(late);
+    record(resources_after);
   });
   std::printf("%d groups: %td descriptors, %td mappings, %.1f MiB; after %d: %td, %td, %.1f MiB\n",
-              changes, late.descriptors, late.mappings,
-              static_cast<double>(late.resident_bytes) / (1 << 20), kWarmUp, early.descriptors,
-              early.mappings, static_cast<double>(early.resident_bytes) / (1 << 20));
-  EXPECT_EQ(late.descriptors, early.descriptors);
-  EXPECT_LE(late.mappings, early.mappings + 20) << "a few mappings may be the allocator's";
+              changes, resources_after.descriptors, resources_after.mappings,
+              static_cast<double>(resources_after.resident_bytes) / (1 << 20), kWarmUp,
+              resources_before.descriptors, resources_before.mappings,
+              static_cast<double>(resources_before.resident_bytes) / (1 << 20));
+  EXPECT_EQ(resources_after.descriptors, resources_before.descriptors);
+  EXPECT_LE(resources_after.mappings, resources_before.mappings + 20)
+      << "a few mappings may be the allocator's";
   if (kMemoryIsReused) {
-    EXPECT_LE(late.resident_bytes, early.resident_bytes + (4 << 20));
+    EXPECT_LE(resources_after.resident_bytes, resources_before.resident_bytes + (4 << 20));
   }
 }
 
-// A thread that takes the progress lock to change groups must not lose the submissions of another
-// thread.
+// One thread takes the progress lock to change groups. No submission of another thread may be lost.
 TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   run_job(2, {}, [](Engine& engine) {
     std::thread calls([&engine] {
@@ -186,7 +187,7 @@ TEST(Groups, InvalidRequestsAreRejected) {
   });
 }
 
-TEST(Groups, TheirNumberIsLimited) {
+TEST(Groups, TheNumberOfGroupsIsLimited) {
   run_job(6, {}, [](Engine& engine) {
     std::vector<GroupId> added;
     Status status;
@@ -206,7 +207,7 @@ TEST(Groups, TheirNumberIsLimited) {
   });
 }
 
-Status not_waited_for_error(int rank, int calls) {
+Status untaken_results_error(int rank, int calls) {
   return Status::fix_call("rank " + std::to_string(rank) +
                           ": group 1 has calls that were not waited "
                           "for (" +
@@ -224,12 +225,12 @@ TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
     const bool member = engine.topology().rank != 2;
     Result<Handle> pending = Status::retry("none");
     if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
-    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(1, 1));
+    EXPECT_EQ(engine.remove_group(1), untaken_results_error(1, 1));
     if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (member) {
-      EXPECT_TRUE(engine.wait(*pending, kHangGuard));
+      EXPECT_TRUE(engine.wait(*pending, kTestTimeout));
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 1));
+    EXPECT_EQ(engine.remove_group(1), untaken_results_error(0, 1));
     if (member) {
       EXPECT_EQ(engine.take(*pending).status, Status());
     }
@@ -240,18 +241,18 @@ TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
 TEST(Groups, AGroupWithDroppedCallsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<std::vector<float>> values(2, std::vector<float>(3, 1.0F));
-    if (engine.topology().rank == 2) values.clear();  // it is not a member
+    if (engine.topology().rank == 2) values.clear();  // this rank is not a member
     for (auto& tensor : values) {
       const auto handle = engine.submit(allreduce_of(tensor, "", 1));
       ASSERT_TRUE(handle.ok());
       engine.drop(*handle);
-      EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the engine no longer uses the memory
+      EXPECT_TRUE(engine.wait(*handle, kTestTimeout));  // the engine no longer uses the memory
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for_error(0, 2));
+    EXPECT_EQ(engine.remove_group(1), untaken_results_error(0, 2));
   });
 }
 
-TEST(Groups, ALeaverEndsTheChangeOnAllOthers) {
+TEST(Groups, ALeaveEndsTheChangeOnAllOtherRanks) {
   run_job(3, {}, [](Engine& engine) {
     if (engine.topology().rank == 1) return (void)engine.shutdown("uncaught ValueError: no data");
     const Status status = error_of(engine.add_group({0, 1}));
@@ -298,7 +299,8 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   }
 }
 
-// Rank 1 leaves, so the removal fails and the group ends. No call in the group may wait forever.
+// Rank 1 leaves, so the removal fails and the group ends. Then no call in the group may wait
+// forever.
 TEST(Groups, AGroupWhoseRemovalFailsAfterALeaveIsOver) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     if (engine.topology().rank == 1) return (void)engine.shutdown("enough");
@@ -331,24 +333,25 @@ TEST(Groups, CallsDuringARemovalCompleteOrAreRejected) {
   });
 }
 
-// Rank 1 delays its last exchange of the removal. Meanwhile rank 0, which has closed the group,
-// submits a call, which must be rejected.
+// Rank 1 delays its last exchange of the removal. During the delay, rank 0, which has closed the
+// group, submits a call. This call must be rejected.
 TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
-  std::atomic<bool> held_up = false;
+  std::atomic<bool> is_delayed = false;
   std::atomic<bool> was_rejected = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2, {{0}});
-    Engine* own = nullptr;  // set during the removal
+    Engine* own_engine = nullptr;  // set during the removal
     options.interrupted = [&] {
-      if (own == nullptr) return false;
+      if (own_engine == nullptr) return false;
       if (rank == 1) {
-        held_up = true;
-        const auto end = std::chrono::steady_clock::now() + kHangGuard;
-        while (!was_rejected && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        is_delayed = true;
+        const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
+        while (!was_rejected && std::chrono::steady_clock::now() < deadline)
+          std::this_thread::yield();
         return false;
       }
       std::vector<float> values(10, 1.0F);
-      const Status status = allreduce(*own, values, "x", 1);
+      const Status status = allreduce(*own_engine, values, "x", 1);
       if (status.ok()) return false;  // the group is not closed yet
       EXPECT_EQ(status, Status::fix_call("rank 0: group 1 is being removed; no more calls can be "
                                          "made in it"));
@@ -356,26 +359,26 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
       return false;
     };
     const auto engine = value_or_abort(assemble(options, store));
-    while (rank == 0 && !held_up) std::this_thread::yield();
-    own = engine.get();
+    while (rank == 0 && !is_delayed) std::this_thread::yield();
+    own_engine = engine.get();
     EXPECT_EQ(engine->remove_group(1), Status());
-    own = nullptr;
+    own_engine = nullptr;
     EXPECT_TRUE(was_rejected);
     EXPECT_EQ(barrier(*engine), Status());
   });
 }
 
-// A thread is interrupted while it waits for the change of another thread, so its own change has
-// not begun. No other rank waits for its change, and the change of the other thread goes on.
+// A thread is interrupted while it waits for the change of another thread. Its own change has not
+// begun, so no other rank waits for it, and the change of the other thread continues.
 TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   std::atomic<bool> first_waits = false;
   std::atomic<bool> second_has_tried = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     auto options = options_of(rank, 2);
-    std::atomic<bool> armed = false;
-    options.interrupted = [&, own = std::this_thread::get_id()] {
-      if (armed && std::this_thread::get_id() != own) first_waits = true;
-      return armed && std::this_thread::get_id() == own;
+    std::atomic<bool> interrupt_requested = false;
+    options.interrupted = [&, own_thread = std::this_thread::get_id()] {
+      if (interrupt_requested && std::this_thread::get_id() != own_thread) first_waits = true;
+      return interrupt_requested && std::this_thread::get_id() == own_thread;
     };
     const auto engine = value_or_abort(assemble(options, store));
     if (rank == 1) {
@@ -383,7 +386,7 @@ TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
       EXPECT_EQ(error_of(engine->add_group({0})), Status());
       return;
     }
-    armed = true;
+    interrupt_requested = true;
     std::thread first([&] { EXPECT_EQ(error_of(engine->add_group({0})), Status()); });
     while (!first_waits) std::this_thread::yield();
     EXPECT_EQ(error_of(engine->add_group({1})),
@@ -413,7 +416,7 @@ TEST(Groups, AGroupOfAnElasticJobThatLacksRanksKeepsItsNumber) {
       EXPECT_EQ(allreduce(*engine, values, "x", 3), Status());
     }
     EXPECT_EQ(values[0], rank == 1 ? 3.0F : 6.0F);
-    // Sets that are added later must have all their ranks, and may equal the world, too.
+    // The job must have all ranks of a group that is added later. Such a group may equal the world.
     EXPECT_EQ(error_of(engine->add_group({1, 4, 5})).code(), StatusCode::kFixCall);
     EXPECT_EQ(error_of(engine->add_group({0, 2})).code(), StatusCode::kFixCall);
     EXPECT_EQ(engine->remove_group(2), Status());
@@ -425,24 +428,26 @@ TEST(Groups, AGroupOfAnElasticJobThatLacksRanksKeepsItsNumber) {
 // later.
 TEST(Groups, AWaitingThreadDoesNotDelayAChange) {
   run_job(2, {}, [](Engine& engine) {
-    std::vector<float> late(1000, 1.0F);
-    const auto pending = engine.topology().rank == 0 ? engine.submit(allreduce_of(late, "late"))
-                                                     : Result<Handle>(Status::retry("not yet"));
+    std::vector<float> late_values(1000, 1.0F);
+    const auto pending = engine.topology().rank == 0
+                             ? engine.submit(allreduce_of(late_values, "late"))
+                             : Result<Handle>(Status::retry("not yet"));
     std::thread waiter;
-    if (pending.ok()) waiter = std::thread([&] { EXPECT_TRUE(engine.wait(*pending, kHangGuard)); });
+    if (pending.ok())
+      waiter = std::thread([&] { EXPECT_TRUE(engine.wait(*pending, kTestTimeout)); });
     for (int round = 0; round < 20; ++round) {
       const auto group = engine.add_group({0});
       ASSERT_EQ(error_of(group), Status());
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
     if (engine.topology().rank == 1) {
-      EXPECT_EQ(allreduce(engine, late, "late"), Status());
+      EXPECT_EQ(allreduce(engine, late_values, "late"), Status());
     }
     if (waiter.joinable()) waiter.join();
     if (pending.ok()) {
       EXPECT_EQ(engine.take(*pending).status, Status());
     }
-    EXPECT_EQ(late[0], 2.0F);
+    EXPECT_EQ(late_values[0], 2.0F);
   });
 }
 

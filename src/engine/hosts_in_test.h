@@ -25,7 +25,7 @@ namespace farandole {
 using HostOfRank = std::vector<int>;  // by rank
 
 // "On0011" for {0, 0, 1, 1}.
-inline std::string shape_text(const HostOfRank& hosts) {
+inline std::string hosts_name(const HostOfRank& hosts) {
   std::string text = "On";
   for (const int host : hosts) text += std::to_string(host);
   return text;
@@ -53,7 +53,7 @@ class JobOnHosts {
   Result<std::unique_ptr<Engine>> join(const EngineOptions& options) const {
     return assemble(options, stores_of(options), network());
   }
-  // Another launcher has started the job, and the engine of this rank reports stalls in the Store.
+  // As in a job of another launcher: the engine of this rank publishes stall reports in the Store.
   Result<std::unique_ptr<Engine>> join_and_report(EngineOptions options,
                                                   std::shared_ptr<Store> reports) const {
     options.rendezvous_id = "id";

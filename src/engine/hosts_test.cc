@@ -16,7 +16,7 @@ namespace {
 
 class EngineOnHosts : public testing::TestWithParam<HostOfRank> {};
 
-TEST_P(EngineOnHosts, AddsUpOverAllHosts) {
+TEST_P(EngineOnHosts, AllreduceSumsOverAllHosts) {
   const int size = static_cast<int>(GetParam().size());
   run_job(GetParam(), {}, [&](Engine& engine) {
     EXPECT_EQ(engine.topology().size, size);
@@ -41,12 +41,12 @@ TEST_P(EngineOnHosts, AgreesOnTheOrder) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::vector<float>> values(kCalls);
       std::vector<Result<Handle>> handles(kCalls, Status::stop("not submitted"));
-      for (int turn = 0; turn < kCalls; ++turn) {
-        const int call = (turn + engine.topology().rank * (round % 3)) % kCalls;
-        auto& own = values[static_cast<std::size_t>(call)];
-        own.assign(10, static_cast<float>(call));
+      for (int index = 0; index < kCalls; ++index) {
+        const int call = (index + engine.topology().rank * (round % 3)) % kCalls;
+        auto& own_values = values[static_cast<std::size_t>(call)];
+        own_values.assign(10, static_cast<float>(call));
         handles[static_cast<std::size_t>(call)] =
-            engine.submit(allreduce_of(own, "call " + std::to_string(call)));
+            engine.submit(allreduce_of(own_values, "call " + std::to_string(call)));
       }
       for (int call = 0; call < kCalls; ++call) {
         ASSERT_EQ(finish(engine, handles[static_cast<std::size_t>(call)]).status, Status());
@@ -57,7 +57,7 @@ TEST_P(EngineOnHosts, AgreesOnTheOrder) {
   });
 }
 
-// Every rank leaves as soon as its own last call is done, while data for others may be on its way.
+// Every rank leaves when its own last call is done. Data for other ranks may still be on its way.
 TEST_P(EngineOnHosts, LeavesRightAfterTheLastCall) {
   const int size = static_cast<int>(GetParam().size());
   for (int round = 0; round < 10; ++round) {
@@ -71,7 +71,7 @@ TEST_P(EngineOnHosts, LeavesRightAfterTheLastCall) {
   }
 }
 
-// One rank leaves without making the call that the others make. On all hosts, the others get an
+// One rank leaves without the call that the other ranks make. On all hosts, the other ranks get an
 // error that names this rank.
 TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
   const int size = static_cast<int>(GetParam().size());
@@ -88,9 +88,9 @@ TEST_P(EngineOnHosts, ALeaveEndsTheCallsOfTheOthers) {
   }
 }
 
-// Rank 0 leaves in the middle of a call that the last rank has not made yet. All others are told
-// that it has left, and why, and not that it has died. The tensor is large, because a small one
-// would arrive together with the note.
+// Rank 0 leaves in the middle of a call that the last rank has not made yet. All other ranks must
+// learn that it has left, and why, and not that it has died. The tensor is large, because a small
+// tensor would arrive together with the note.
 TEST_P(EngineOnHosts, ALeaveInTheMiddleOfACallSaysWhy) {
   const int size = static_cast<int>(GetParam().size());
   std::latch left(1);
@@ -112,8 +112,8 @@ TEST_P(EngineOnHosts, ALeaveInTheMiddleOfACallSaysWhy) {
   });
 }
 
-// Some groups have members on one host only, and go on when another group has ended.
-TEST(EngineWithGroupsOnHosts, AGroupOnOneHostGoesOn) {
+// Some groups have members on one host only. They continue after another group has ended.
+TEST(EngineWithGroupsOnHosts, AGroupOnOneHostContinues) {
   run_job(HostOfRank{0, 0, 1, 1}, {{0, 1}, {1, 2}}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
     std::vector<float> values(10, 1.0F);
@@ -145,7 +145,7 @@ Submission message(Operation operation, int peer, std::vector<float>& memory) {
 
 // Every rank sends a message to each of the other ranks, and receives one from each.
 TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
-  // In floats. A send of up to 2048 floats is done early.
+  // In floats. A send of up to 2,048 floats is done early.
   constexpr std::size_t kSizes[] = {0, 1, 2048, 2049, 300'000};
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -156,11 +156,11 @@ TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
       std::vector<Handle> handles;
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
-        auto& out = sent[static_cast<std::size_t>(peer)];
+        auto& outgoing = sent[static_cast<std::size_t>(peer)];
         auto& in = received[static_cast<std::size_t>(peer)];
-        out.assign(count, static_cast<float>(100 * rank + peer));
+        outgoing.assign(count, static_cast<float>(100 * rank + peer));
         in.assign(count, -1.0F);
-        handles.push_back(engine.submit(message(Operation::kSend, peer, out)).value());
+        handles.push_back(engine.submit(message(Operation::kSend, peer, outgoing)).value());
         handles.push_back(engine.submit(message(Operation::kReceive, peer, in)).value());
       }
       for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
@@ -175,7 +175,7 @@ TEST_P(EngineOnHosts, MessagesOfAllSizesReachAllRanks) {
 // All ranks have the same list of messages. Each rank submits its sends and receives in an order of
 // its own. Messages between two ranks with the same tag arrive in the order of the list.
 TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
-  struct Sent {
+  struct SentMessage {
     int from;
     int to;
     int tag;
@@ -183,16 +183,16 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
   };
   const int size = static_cast<int>(GetParam().size());
   std::mt19937 random(7);
-  const auto below = [](std::mt19937& source, int limit) {
-    return static_cast<int>(source() % static_cast<unsigned>(limit));
+  const auto random_below = [](std::mt19937& generator, int limit) {
+    return static_cast<int>(generator() % static_cast<unsigned>(limit));
   };
-  std::vector<Sent> list;
+  std::vector<SentMessage> list;
   for (int number = 0; number < 200; ++number) {
-    const int from = below(random, size);
-    const int to = (from + 1 + below(random, size - 1)) % size;
-    const int count_limit = below(random, 4) == 0 ? 50'000 : 3'000;
-    const auto count = static_cast<std::size_t>(below(random, count_limit));
-    list.push_back({from, to, below(random, 3), std::vector<float>(count)});
+    const int from = random_below(random, size);
+    const int to = (from + 1 + random_below(random, size - 1)) % size;
+    const int count_limit = random_below(random, 4) == 0 ? 50'000 : 3'000;
+    const auto count = static_cast<std::size_t>(random_below(random, count_limit));
+    list.push_back({from, to, random_below(random, 3), std::vector<float>(count)});
     for (float& element : list.back().data) element = static_cast<float>(random() % 1000);
   }
   run_job(GetParam(), {}, [&](Engine& engine) {
@@ -210,7 +210,7 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
     std::vector<Handle> handles;
     while (!queues.empty()) {
       const auto queue =
-          std::next(queues.begin(), below(own_random, static_cast<int>(queues.size())));
+          std::next(queues.begin(), random_below(own_random, static_cast<int>(queues.size())));
       const auto [peer, tag, sends] = queue->first;
       const std::size_t number = queue->second.front();
       queue->second.pop_front();
@@ -222,7 +222,8 @@ TEST_P(EngineOnHosts, RandomMessagesArriveInOrder) {
       submission.tag = tag;
       submission.name += " number " + std::to_string(number);
       handles.push_back(engine.submit(submission).value());
-      if (below(own_random, 20) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (random_below(own_random, 20) == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
     for (std::size_t number = 0; number < list.size(); ++number) {
@@ -261,40 +262,40 @@ TEST_P(EngineOnHosts, AReceiveFromAnyRankGetsMessagesOfRanksThatHaveLeft) {
   });
 }
 
-// Rank 0 receives these messages only after other calls, whose frames come behind the messages on
-// the same connection.
+// Rank 0 receives these messages only after other calls. The frames of these calls come after the
+// messages on the same connection.
 TEST_P(EngineOnHosts, ManyMessagesDoNotHoldUpOtherCalls) {
   run_job(GetParam(), {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
-    const int last = engine.topology().size - 1;
+    const int last_rank = engine.topology().size - 1;
     std::vector<std::vector<float>> memory(300, std::vector<float>(3, static_cast<float>(rank)));
     std::vector<Handle> handles;
     const auto submit_all = [&](Operation operation, int peer) {
-      for (auto& one : memory) {
-        Submission submission = message(operation, peer, one);
+      for (auto& buffer : memory) {
+        Submission submission = message(operation, peer, buffer);
         submission.name += " number " + std::to_string(handles.size());
         handles.push_back(engine.submit(submission).value());
       }
     };
-    if (rank == last) submit_all(Operation::kSend, 0);
+    if (rank == last_rank) submit_all(Operation::kSend, 0);
     for (int count = 0; count < 10; ++count) ASSERT_EQ(barrier(engine), Status());
-    if (rank == 0) submit_all(Operation::kReceive, last);
+    if (rank == 0) submit_all(Operation::kReceive, last_rank);
     for (const Handle handle : handles) EXPECT_EQ(finish(engine, handle).status, Status());
     if (rank == 0) {
-      EXPECT_THAT(memory, testing::Each(testing::Each(static_cast<float>(last))));
+      EXPECT_THAT(memory, testing::Each(testing::Each(static_cast<float>(last_rank))));
     }
     ASSERT_EQ(barrier(engine), Status());
   });
 }
 
-// The last rank sends a message while rank 0 makes no call. Rank 0 must still connect, so that the
-// message is on its way before the last rank ends.
+// The last rank sends a message while rank 0 makes no call. Rank 0 must still accept the
+// connection, so that the message is on its way before the last rank ends.
 TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
   std::latch has_left(1);
   run_job(GetParam(), {}, [&](Engine& engine) {
-    const int last = engine.topology().size - 1;
+    const int last_rank = engine.topology().size - 1;
     std::vector<float> memory(100, 7.0F);
-    if (engine.topology().rank == last) {
+    if (engine.topology().rank == last_rank) {
       const auto handle = engine.submit(message(Operation::kSend, 0, memory));
       EXPECT_EQ(finish(engine, handle).status, Status());
       ASSERT_EQ(engine.shutdown("it has sent its message"), Status());
@@ -303,7 +304,7 @@ TEST_P(EngineOnHosts, ARankWithoutCallsConnects) {
     has_left.wait();
     if (engine.topology().rank != 0) return;
     memory.assign(100, 0.0F);
-    const auto handle = engine.submit(message(Operation::kReceive, last, memory));
+    const auto handle = engine.submit(message(Operation::kReceive, last_rank, memory));
     EXPECT_EQ(finish(engine, handle).status, Status());
     EXPECT_THAT(memory, testing::Each(7.0F));
   });
@@ -395,7 +396,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EngineOnHosts,
                          testing::Values(HostOfRank{0, 1}, HostOfRank{0, 0, 1, 1},
                                          HostOfRank{0, 0, 0, 1}, HostOfRank{0, 1, 2, 3},
                                          HostOfRank{0, 1, 0, 1, 0}),
-                         [](const auto& instance) { return shape_text(instance.param); });
+                         [](const auto& instance) { return hosts_name(instance.param); });
 
 }  // namespace
 }  // namespace farandole

@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-inline constexpr std::chrono::milliseconds kHangGuard(60'000);
+inline constexpr std::chrono::milliseconds kTestTimeout(60'000);
 
 inline std::unique_ptr<Engine> value_or_abort(Result<std::unique_ptr<Engine>> engine) {
   EXPECT_TRUE(engine.ok()) << engine.status().message();
@@ -35,14 +35,14 @@ inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>
   options.heap_bytes = 64 << 20;
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = std::move(groups);
-  options.start_timeout = kHangGuard;
+  options.start_timeout = kTestTimeout;
   return options;
 }
 
 // The value of keys::process() for a process of this host.
 inline Bytes record_of_process(std::int64_t pid, LocalStore& store) {
-  const std::function<bool()> never;
-  const Bytes token = store.wait(keys::host_token(), {TimePoint{}, never}).value();
+  const std::function<bool()> never_interrupted;
+  const Bytes token = store.wait(keys::host_token(), {TimePoint{}, never_interrupted}).value();
   return keys::ProcessRecord{pid, ByteReader(token).get_text(), "here"}.encode();
 }
 
@@ -76,7 +76,7 @@ inline Outcome finish(Engine& engine, const Result<Handle>& handle) {
     outcome.status = handle.status();
     return outcome;
   }
-  EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+  EXPECT_TRUE(engine.wait(*handle, kTestTimeout));
   return engine.take(*handle);
 }
 
@@ -96,11 +96,11 @@ inline Submission allreduce_of(std::vector<float>& values, std::string name = ""
 inline Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
                         GroupId group = kWorld) {
   const auto call = allreduce_of(values, std::move(name), group);
-  return finish(engine, engine.submit(call, kHangGuard)).status;
+  return finish(engine, engine.submit(call, kTestTimeout)).status;
 }
 
 inline Status barrier(Engine& engine) {
-  return finish(engine, engine.submit(Submission{}, kHangGuard)).status;
+  return finish(engine, engine.submit(Submission{}, kTestTimeout)).status;
 }
 
 }  // namespace farandole

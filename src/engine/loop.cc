@@ -10,7 +10,7 @@ namespace {
 
 // How often a waiting rank checks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheckInterval(250);
-// The driving thread reads the clock after so many rounds: to read it costs as much as a round.
+// Reading the clock costs as much as a round, so drive() reads it only once in this many rounds.
 constexpr int kRoundsPerClockRead = 16;
 
 }  // namespace
@@ -25,26 +25,26 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t unfinished, TimeP
   wanted_ = wanted;
   unfinished_ = unfinished;
   int rounds = 0;
-  bool time_is_over = false;
+  bool deadline_passed = false;
   policy_.begin_wait(clock_);
-  while (unfinished_ > 0 && !time_is_over && !state_.must_release) {
+  while (unfinished_ > 0 && !deadline_passed && !state_.must_release) {
     if (advance()) {
       policy_.begin_wait(clock_);
       if (++rounds % kRoundsPerClockRead != 0) continue;
       const TimePoint now = clock_.now();
       tick(now);
-      time_is_over = now >= deadline;
+      deadline_passed = now >= deadline;
       continue;
     }
     if (wait_awake(policy_, clock_)) continue;
     sleep(deadline);
-    time_is_over = clock_.now() >= deadline;
+    deadline_passed = clock_.now() >= deadline;
   }
   wanted_ = {};
   return std::exchange(unfinished_, 0);
 }
 
-// Polls only while calls with completions are in flight, as a thread that waits for them would.
+// Polls only while calls with completions are in flight, because perhaps no thread waits for them.
 // Otherwise it sleeps, to leave the processor to computing threads.
 void Loop::drive_in_background() {
   policy_.begin_wait(clock_);
@@ -53,14 +53,14 @@ void Loop::drive_in_background() {
     {
       auto state = state_.guarded.lock();
       if (holder_must_release(*state)) break;
-      has_completions = state->submissions.with_completion() > 0;
+      has_completions = state->submissions.calls_with_completion() > 0;
     }
     if (advance()) {
       policy_.begin_wait(clock_);
       if (++rounds % kRoundsPerClockRead == 0) tick(clock_.now());
       continue;
     }
-    if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kLongestWait);
+    if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kWaitMax);
   }
   advance();  // processes the last submissions
 }
@@ -69,23 +69,23 @@ bool Loop::holder_must_release(const SharedState::Contents& contents) const {
   return contents.progress_lock.holder_must_release(state_.has_work(contents));
 }
 
-// New submissions need no check here: advance() takes those that have arrived so far, and a thread
-// that submits later rings the bell.
+// New submissions need no check here: advance() takes all that have arrived, and a thread that
+// submits later rings the bell.
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());
   const bool progress = advance();
-  const bool wanted_is_done = wanted_.count > 0 && unfinished_ == 0;
+  const bool wanted_calls_are_done = wanted_.count > 0 && unfinished_ == 0;
   bool must_release = false;
   {
     auto state = state_.guarded.lock();
     must_release = holder_must_release(*state);
   }
-  if (progress || wanted_is_done || must_release) return doorbells_.cancel_sleep();
+  if (progress || wanted_calls_are_done || must_release) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheckInterval);
   request_short_time_slices();
-  memberships_.arm();
+  memberships_.ring_on_arrival();
   doorbells_.sleep(ticket, limit);
 }
 
@@ -107,9 +107,9 @@ bool Loop::advance() {
 bool Loop::advance_all() {
   bool progress = accept_submissions();
   const bool has_traffic = state_.has_traffic && state_.has_traffic.exchange(false);
-  if (has_traffic) memberships_.begin_serving();
+  if (has_traffic) memberships_.accept_and_receive_all();
   progress |= memberships_.advance(finished_);
-  if (has_traffic) memberships_.arm();
+  if (has_traffic) memberships_.ring_on_arrival();
   if (stall_limit_.count() > 0) give_up_if_stalled();
   const bool unsent = memberships_.has_unsent();
   if (unsent != state_.has_unsent) state_.has_unsent = unsent;  // a load is cheaper than a store
@@ -135,22 +135,22 @@ void Loop::give_up_if_stalled() {
   const TimePoint now = clock_.now();
   if (now < next_stall_check_) return;
   next_stall_check_ = now + kStallCheckInterval;
-  std::optional<GiveUpReason> why;
+  std::optional<GiveUpReason> cause;
   {
     auto state = state_.guarded.lock();
-    why = reason_of_stall(state->submissions.oldest(), now, stall_limit_);
+    cause = reason_of_stall(state->submissions.oldest(), now, stall_limit_);
   }
-  if (why) memberships_.give_up(*why, finished_);
+  if (cause) memberships_.give_up(*cause, finished_);
 }
 
 // Publishes the finished calls and the ended groups.
 void Loop::publish() {
-  if (finished_.empty() && !memberships_.some_have_ended()) return;
+  if (finished_.empty() && !memberships_.any_group_has_ended()) return;
   const TimePoint now = clock_.now();
   auto to_wake = ProgressLock::Wake::kNoThread;
   {
     auto state = state_.guarded.lock();
-    if (memberships_.some_have_ended())
+    if (memberships_.any_group_has_ended())
       for (const auto& [group, status] : memberships_.take_ended())
         state->submissions.end_group(group, status);
     state->published_at = now;

@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Only the holder of the progress lock may call these functions. It must have locked
-// SharedState::guarded for take_arrived(), and must not have locked it for the other functions.
+// Only the holder of the progress lock may call these functions. For take_arrived(), it must have
+// locked SharedState::guarded; for the other functions, it must not have locked it.
 class Loop {
  public:
   struct Options {
@@ -39,8 +39,8 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Takes the new submissions. A thread calls it inside submit(), where it has locked the guard
-  // anyway. Returns false, and does nothing, if earlier submissions are not processed yet.
+  // Takes the new submissions; for submit(), which has locked the guard anyway. Does nothing and
+  // returns false if earlier submissions are not processed yet.
   bool take_arrived(Submissions& submissions);
   // Runs one round.
   void advance_once() { (void)advance(); }
@@ -83,8 +83,8 @@ class Loop {
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
   HandleRange wanted_;             // the calls for which the driving thread waits
-  std::size_t unfinished_ = 0;     // how many of the calls wanted_ are unfinished
-  std::vector<Record*> arrived_;   // submissions that are not passed to memberships_ yet
+  std::size_t unfinished_ = 0;     // how many calls of wanted_ are unfinished
+  std::vector<Record*> arrived_;   // submissions that memberships_ does not have yet
   std::vector<Record*> finished_;  // finished calls that are not published yet
   Completions completions_;        // of published calls
 };

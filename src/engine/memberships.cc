@@ -12,10 +12,9 @@
 namespace farandole {
 namespace {
 
-// How long a rank that ends its groups waits for the next progress of a step that all have entered.
+// How long a rank that ends its groups waits for progress of a step that all members have entered.
 constexpr std::chrono::milliseconds kFinishTimeout(1000);
-// The longest time for which a rank that leaves waits until the other hosts have received all that
-// it has sent.
+// How long a rank that leaves waits until the other hosts have received all its messages.
 constexpr std::chrono::seconds kFlushTimeout(5);
 
 }  // namespace
@@ -23,9 +22,9 @@ constexpr std::chrono::seconds kFlushTimeout(5);
 void Memberships::add(std::unique_ptr<GroupMember> member) {
   recorder_.enter_group(member->id());
   member->connect();
-  for (const auto& end : early_ends_)
-    if (end.group == member->id()) member->take_group_end(end);
-  std::erase_if(early_ends_, [&](const auto& end) { return end.group == member->id(); });
+  for (const auto& end : early_group_ends_)
+    if (end.group == member->id()) member->handle_group_end(end);
+  std::erase_if(early_group_ends_, [&](const auto& end) { return end.group == member->id(); });
   members_.push_back(std::move(member));
   has_new_members_ = true;
 }
@@ -57,11 +56,11 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
   finished.push_back(&record);
 }
 
-// First handles all that a rank has sent, and only then the failure of the connection to that rank.
+// Handles all messages of a rank first, and then the failure of the connection to that rank.
 bool Memberships::advance_channels(std::vector<Record*>& finished) {
   bool progress = channels_->advance();
   channels_->for_each([&](int sender, PeerChannel& channel) {
-    while (auto end = channel.next_group_end()) take_group_end(sender, *std::move(end));
+    while (auto end = channel.next_group_end()) handle_group_end(sender, *std::move(end));
     while (const auto death = channel.next_death())
       if (check_rank_exists(death->rank, sender)) close_epoch(death->rank, death->reason);
     if (!channel.peer_said_goodbye() || channel.has_envelope() || mailbox_.is_gone(sender)) return;
@@ -69,8 +68,8 @@ bool Memberships::advance_channels(std::vector<Record*>& finished) {
     mailbox_.end_peer(sender, left.status, finished);
     progress = true;
   });
-  for (const auto& [rank, text, only_messages] : channels_->take_failures()) {
-    if (only_messages)
+  for (const auto& [rank, text, peer_may_live] : channels_->take_failures()) {
+    if (peer_may_live)
       mailbox_.end_peer(rank, error_of_unreachable(rank, text, pids_), finished);
     else
       close_epoch(rank,
@@ -87,40 +86,40 @@ bool Memberships::check_rank_exists(int rank, int sender) {
   return exists;
 }
 
-void Memberships::take_group_end(int sender, GroupEnd end) {
+void Memberships::handle_group_end(int sender, GroupEnd end) {
   if (!check_rank_exists(end.rank, sender)) return;
   const auto member = std::ranges::find_if(
       members_, [&](const auto& candidate) { return candidate->id() == end.group; });
   if (member != members_.end())
-    (*member)->take_group_end(end);
+    (*member)->handle_group_end(end);
   else
-    early_ends_.push_back(std::move(end));
+    early_group_ends_.push_back(std::move(end));
 }
 
-// `ending` says how the rank has ended; see EndedRanks.
+// `ending`: how the rank has ended, see EndedRanks.
 void Memberships::close_epoch(int dead_rank, std::string_view ending) {
   if (!doorbells_.closed_by()) doorbells_.close(dead_rank, ending);
-  pass_on_death();
+  forward_death();
 }
 
 // Ends the epoch because a rank has left, so that this rank gives up a step that all members on its
 // host have entered. Ranks on other hosts may have completed it.
-void Memberships::give_up_step(int left_rank, std::string_view reason) {
-  close_epoch(left_rank, format_text("has left the job in the middle of a call ({})", reason));
+void Memberships::give_up_step(int leaving_rank, std::string_view reason) {
+  close_epoch(leaving_rank, format_text("has left the job in the middle of a call ({})", reason));
 }
 
-// Every rank that learns of a death tells the ranks to which it has channels. It does so before it
-// sends the ends of its groups or its goodbye. Otherwise the receiver would see only a leave, after
-// which other groups go on.
-void Memberships::pass_on_death() {
+// Every rank that learns of a death tells all ranks to which it has channels, before it sends the
+// ends of its groups or its goodbye. Otherwise these ranks would see only a leave, and continue
+// other groups.
+void Memberships::forward_death() {
   const auto dead_rank = doorbells_.closed_by();
-  if (channels_ == nullptr || !dead_rank || std::exchange(death_passed_on_, true)) return;
+  if (channels_ == nullptr || !dead_rank || std::exchange(death_forwarded_, true)) return;
   const std::string ending = doorbells_.closing_reason();
   channels_->for_each([&](int, PeerChannel& channel) { channel.send(Death{*dead_rank, ending}); });
 }
 
-// Members and mailbox come first, because other hosts wait for what they send. If something has
-// arrived, they act on it before the end of a group or a failure that may have arrived with it.
+// Members and mailbox advance first, because other hosts wait for their messages. After something
+// has arrived, they advance again, before a failure or group end that arrived with it is handled.
 bool Memberships::advance_all(std::vector<Record*>& finished) {
   bool progress = advance_members(finished);
   if (channels_ == nullptr || !advance_channels(finished)) return progress;
@@ -140,7 +139,8 @@ bool Memberships::advance(std::vector<Record*>& finished) {
   const auto broken =
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
-  if (mailbox_.broken()) give_up(reason_of_broken_group(*mailbox_.broken()), finished);
+  if (mailbox_.protocol_error())
+    give_up(reason_of_broken_group(*mailbox_.protocol_error()), finished);
   if (may_have_new_endings() || (progress && !ending_groups_.empty())) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
@@ -156,26 +156,26 @@ void Memberships::tick(TimePoint now) {
   if (channels_ != nullptr) channels_->receive_from_all();
 }
 
-TimePoint Memberships::deadline(TimePoint at_most) const {
+TimePoint Memberships::deadline(TimePoint latest) const {
   for (const auto& member : members_)
-    if (const auto theirs = member->deadline()) at_most = std::min(at_most, *theirs);
-  return channels_ == nullptr ? at_most : std::min(at_most, channels_->deadline());
+    if (const auto due = member->deadline()) latest = std::min(latest, *due);
+  return channels_ == nullptr ? latest : std::min(latest, channels_->deadline());
 }
 
 bool Memberships::may_have_new_endings() {
   const bool changed = failure_watch_.has_changed();
   if (std::exchange(has_new_members_, false) || changed) return true;
   return channels_ != nullptr && std::ranges::any_of(members_, [this](const auto& member) {
-           return !ending_groups_.contains(member->id()) && member->end_elsewhere();
+           return !ending_groups_.contains(member->id()) && member->end_on_other_host();
          });
 }
 
-// A death has priority over everything else. An end that the leader has passed on from another host
-// has priority over a leave on this host, because the leader no longer passes on ends once it has
-// ended the group itself.
+// A death has the highest priority. A group end that the leader has forwarded from another host has
+// priority over a leave on this host, because the leader forwards no end after it has ended the
+// group itself.
 std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& member,
                                                           const EndedRanks& ended) const {
-  const auto end = member.end_elsewhere();
+  const auto end = member.end_on_other_host();
   if (end && !ended.first_dead_rank)
     return Ending{failure_of_leave(end->rank, end->reason, pids_), end->reason, true};
   auto failure = failure_of(ended, member.ranks(), doorbells_.rank(), pids_);
@@ -184,14 +184,14 @@ std::optional<Memberships::Ending> Memberships::ending_of(const GroupMember& mem
   return Ending{*std::move(failure), leaver ? leaver->reason : "", false};
 }
 
-// Ends the groups in which a rank has died or left. A rank that finished its last step before it
-// ended has stored everything that the others need for that step. So this function first advances
-// all groups until they make no progress, which finishes such steps. It reads the ended ranks
-// before that; the next advance() finds a death that happens meanwhile. If a step needs data that
-// is still on its way from another host, its group ends later.
+// Ends the groups in which a rank has died or left. If such a rank has finished its last step, it
+// has stored all data that the others need for that step. So this function reads which ranks have
+// ended, and then advances all groups until they make no progress, which finishes such steps. The
+// next advance() finds deaths that happen meanwhile. If a step waits for data from another host,
+// its group ends later.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failure_watch_.read();
-  pass_on_death();
+  forward_death();
   if (given_up_) end_all(*given_up_, finished);
   std::vector<std::pair<GroupMember*, Ending>> endings;
   for (auto& member : members_)
@@ -207,20 +207,20 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
       ending_groups_.insert(member->id());
       continue;
     }
-    recorder_.blame(ending.failure.failed_rank);
+    recorder_.record_blamed_rank(ending.failure.failed_rank);
     const bool gives_up_step = end(*member, ending.failure.status, finished);
     if (ended.first_dead_rank) continue;
     // If another host has ended the group without entering the step, no host can complete the step.
-    if (gives_up_step && !ending.from_elsewhere)
+    if (gives_up_step && !ending.is_from_other_host)
       give_up_step(ending.failure.failed_rank, ending.reason);
-    // Also pass on an end that has arrived from another host, so that all hosts blame the same rank
+    // Also forward an end that has arrived from another host. Then all hosts blame the same rank,
     // even if this rank leaves next.
     member->send_group_end(ending.failure.failed_rank, ending.reason);
   }
 }
 
-// A message concerns two ranks. So a death ends the message, but a third rank that only leaves does
-// not.
+// A message concerns only two ranks, so it does not end if a third rank leaves. A death ends all
+// messages.
 void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Record*>& finished) {
   for (int peer = 0; peer < doorbells_.size(); ++peer) {
     const auto failure = failure_of(ended, {peer}, doorbells_.rank(), pids_);
@@ -228,13 +228,13 @@ void Memberships::end_failed_messages(const EndedRanks& ended, std::vector<Recor
   }
 }
 
-void Memberships::give_up(const GiveUpReason& why, std::vector<Record*>& finished) {
+void Memberships::give_up(const GiveUpReason& cause, std::vector<Record*>& finished) {
   if (given_up_) return;
   finish_running_steps(finished);
-  end_all(why, finished);
-  given_up_ = why;
-  for (auto& member : members_) member->send_group_end(doorbells_.rank(), why.reason);
-  leave(why.reason);
+  end_all(cause, finished);
+  given_up_ = cause;
+  for (auto& member : members_) member->send_group_end(doorbells_.rank(), cause.reason);
+  leave(cause.reason);
 }
 
 void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
@@ -254,10 +254,10 @@ void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
   if (channels_ != nullptr) channels_->stop(reason ? Duration(kFlushTimeout) : Duration());
 }
 
-void Memberships::end_all(const GiveUpReason& why, std::vector<Record*>& finished) {
+void Memberships::end_all(const GiveUpReason& cause, std::vector<Record*>& finished) {
   for (auto& member : members_)
-    if (end(*member, why.status, finished)) give_up_step(doorbells_.rank(), why.reason);
-  mailbox_.end(why.status, finished);
+    if (end(*member, cause.status, finished)) give_up_step(doorbells_.rank(), cause.reason);
+  mailbox_.end(cause.status, finished);
 }
 
 bool Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
@@ -273,13 +273,13 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     for (auto& member : members_)
       may_progress |=
           !member->stop_entering() && (member->must_finish_step() || !member->any_member_gone());
-    // A member that is gone stores nothing more. So first ask any_member_gone(), and then advance.
+    // A member that is gone stores no more data. So call any_member_gone() before advance_all().
     if (channels_ != nullptr) channels_->receive_from_all();
     const bool progress = advance_all(finished);
     const TimePoint now = clock_.now();
     if (progress) deadline = now + kFinishTimeout;
     if (!progress && may_progress && now < deadline) {
-      arm();
+      ring_on_arrival();
       doorbells_.sleep(ticket, deadline - now);
     } else {
       doorbells_.cancel_sleep();
@@ -293,15 +293,15 @@ void Memberships::wait_for_writers(std::vector<Record*>& finished) {
   for (;;) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
     const TimePoint now = clock_.now();
-    bool waits = false;
-    TimePoint deadline = TimePoint::max();  // without the channels, which do not advance here
+    bool any_member_waits = false;
+    TimePoint deadline = TimePoint::max();  // ignores the channels, which do not advance here
     for (auto& member : members_) {
       member->tick(now);
       member->advance(finished);
-      waits |= member->waits_for_writers();
-      if (const auto theirs = member->deadline()) deadline = std::min(deadline, *theirs);
+      any_member_waits |= member->waits_for_writers();
+      if (const auto due = member->deadline()) deadline = std::min(deadline, *due);
     }
-    if (!waits) return doorbells_.cancel_sleep();
+    if (!any_member_waits) return doorbells_.cancel_sleep();
     doorbells_.sleep(ticket, deadline - now);
   }
 }
@@ -309,7 +309,7 @@ void Memberships::wait_for_writers(std::vector<Record*>& finished) {
 void Memberships::leave(std::string_view reason) {
   if (std::exchange(has_left_, true)) return;
   doorbells_.leave(reason);
-  pass_on_death();
+  forward_death();
   if (channels_ != nullptr)
     channels_->for_each(
         [&](int, PeerChannel& channel) { channel.say_goodbye(std::string(reason)); });

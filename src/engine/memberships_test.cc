@@ -23,7 +23,7 @@ class MembershipsTest : public testing::Test {
   Memberships memberships_{{.doorbells = doorbells_,
                             .recorder = recorder_,
                             .clock = clock_,
-                            .ways = {.memory = aligned(mailbox_), .local_ranks = {0, 1}},
+                            .transports = {.memory = aligned(mailbox_), .local_ranks = {0, 1}},
                             .pids = {100, 101}}};
   std::vector<Record*> finished_;
 
@@ -50,7 +50,7 @@ TEST_F(MembershipsTest, ALeaveIsReadOnce) {
   peer_doorbells_.leave("enough");
   EXPECT_TRUE(memberships_.advance(finished_));
   EXPECT_FALSE(memberships_.advance(finished_));
-  EXPECT_FALSE(memberships_.some_have_ended());
+  EXPECT_FALSE(memberships_.any_group_has_ended());
 }
 
 TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsPublished) {

@@ -77,12 +77,12 @@ TEST_P(MessagesOfSize, ArriveBetweenAllPairs) {
         const auto expected = static_cast<std::int32_t>(tag) * 100 + outcome.source * size + rank;
         ASSERT_EQ(values, std::vector<std::int32_t>(kElementCounts[tag], expected));
       }
-    for (const Handle send : sends) ASSERT_TRUE(engine.wait(send, kHangGuard));
+    for (const Handle send : sends) ASSERT_TRUE(engine.wait(send, kTestTimeout));
     ASSERT_EQ(barrier(engine), Status());
   });
 }
 
-TEST(Messages, ALeaveEndsThoseOfTheRankOnly) {
+TEST(Messages, ALeaveEndsOnlyTheMessagesOfThatRank) {
   std::latch rank_1_has_left(1);
   run_job(3, {}, [&](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -122,8 +122,8 @@ TEST(Messages, ASmallSendIsDoneWithoutAReceive) {
   });
 }
 
-// A join releases the names of its group, also those of messages in flight.
-TEST(Messages, GoOnAcrossAJoin) {
+// A join releases all names of its group, also the names of messages in flight.
+TEST(Messages, ContinueAcrossAJoin) {
   run_job(2, {}, [](Engine& engine) {
     const int rank = engine.topology().rank;
     Submission join;
@@ -166,7 +166,7 @@ TEST(Messages, ALeaverSendsWhatWasAccepted) {
   });
 }
 
-TEST(Messages, ADeathEndsThem) {
+TEST(Messages, ADeathEndsTheMessages) {
   const auto statuses = run_processes(2, [](int rank, Engine& engine) {
     std::vector<std::int32_t> values(1'000'000, rank);
     std::thread killer;
@@ -175,9 +175,9 @@ TEST(Messages, ADeathEndsThem) {
       const auto operation = rank == 1 ? Operation::kSend : Operation::kReceive;
       const auto call = engine.submit(message(operation, 1 - rank, values, 0, "large"));
       if (!call.ok()) return exit_code_for(call.status(), "rank 1 (pid ");
-      if (!engine.wait(*call, kHangGuard)) return 1;
+      if (!engine.wait(*call, kTestTimeout)) return 1;
       if (const Status status = engine.take(*call).status; !status.ok()) {
-        std::ranges::fill(values, 7);  // nobody writes to the memory any more
+        std::ranges::fill(values, 7);  // no rank writes to this memory any more
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (std::ranges::count(values, 7) != std::ssize(values)) return 2;
         return exit_code_for(status, "rank 1 (pid ");

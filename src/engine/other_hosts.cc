@@ -18,12 +18,12 @@ OtherHosts::OtherHosts(const FormedGroup& formed, const Formation& formation, Ch
       memory_(memory) {
   parts_.start_step = start_step;
   parts_.hierarchical_adasum = formation.hierarchical_adasum;
-  const auto& own_part = parts_.members[static_cast<std::size_t>(parts_.host)];
-  for (const int member : own_part)
+  const auto& own_members = parts_.members[static_cast<std::size_t>(parts_.host)];
+  for (const int member : own_members)
     local_ranks_.push_back(formed.ranks[static_cast<std::size_t>(member)]);
-  const auto own = std::ranges::find(local_ranks_, doorbells_.rank());
-  CHECK(own != local_ranks_.end(), "only members take part");
-  local_member_ = static_cast<int>(own - local_ranks_.begin());
+  const auto own_place = std::ranges::find(local_ranks_, doorbells_.rank());
+  CHECK(own_place != local_ranks_.end(), "only members take part");
+  local_member_ = static_cast<int>(own_place - local_ranks_.begin());
 }
 
 void OtherHosts::connect(TimePoint now) {
@@ -33,7 +33,8 @@ void OtherHosts::connect(TimePoint now) {
     const int member =
         parts_.members[static_cast<std::size_t>(host)][static_cast<std::size_t>(local_member_)];
     const int rank = ranks_[static_cast<std::size_t>(member)];
-    PeerChannel* const channel = host == parts_.host ? nullptr : &channels_.for_lane(rank, now);
+    PeerChannel* const channel =
+        host == parts_.host ? nullptr : &channels_.channel_for_lane(rank, now);
     if (channel != nullptr) channel->begin_group(id_);
     if (channel != nullptr && is_leader()) leaders_.emplace(member, channel);
     lane_channels.push_back(channel);
@@ -60,36 +61,37 @@ void OtherHosts::send_end(std::uint32_t completed, int rank, const std::string& 
 }
 
 void OtherHosts::take_end(const GroupEnd& end) {
-  if (!end_to_pass_on_ && !this->end()) end_to_pass_on_ = end;
+  if (!end_to_forward_ && !this->end()) end_to_forward_ = end;
 }
 
-void OtherHosts::pass_on_end(std::uint32_t completed) {
-  if (!end_to_pass_on_ || static_cast<std::int32_t>(completed - end_to_pass_on_->completed) < 0)
+void OtherHosts::forward_end(std::uint32_t completed) {
+  if (!end_to_forward_ || static_cast<std::int32_t>(completed - end_to_forward_->completed) < 0)
     return;
-  auto& shared = memory_.end_elsewhere();
-  const auto bytes = std::min(end_to_pass_on_->reason.size(), shared.reason.size());
-  std::memcpy(shared.reason.data(), end_to_pass_on_->reason.data(), bytes);
-  shared.reason_bytes = static_cast<std::uint32_t>(bytes);
-  shared.rank = end_to_pass_on_->rank;
-  shared.is_set.store(1, std::memory_order_seq_cst);
+  auto& shared_end = memory_.end_on_other_host();
+  const auto bytes = std::min(end_to_forward_->reason.size(), shared_end.reason.size());
+  std::memcpy(shared_end.reason.data(), end_to_forward_->reason.data(), bytes);
+  shared_end.reason_bytes = static_cast<std::uint32_t>(bytes);
+  shared_end.rank = end_to_forward_->rank;
+  shared_end.is_set.store(1, std::memory_order_seq_cst);
   for (const int rank : local_ranks_) doorbells_.ring(rank);
-  end_to_pass_on_.reset();
+  end_to_forward_.reset();
 }
 
 std::optional<GroupEnd> OtherHosts::end() const {
-  const auto& shared = memory_.end_elsewhere();
-  if (shared.is_set.load(std::memory_order_seq_cst) == 0) return std::nullopt;
-  const auto bytes = std::min<std::size_t>(shared.reason_bytes, shared.reason.size());
-  return GroupEnd{
-      .group = id_, .rank = shared.rank, .reason = std::string(shared.reason.data(), bytes)};
+  const auto& shared_end = memory_.end_on_other_host();
+  if (shared_end.is_set.load(std::memory_order_seq_cst) == 0) return std::nullopt;
+  const auto bytes = std::min<std::size_t>(shared_end.reason_bytes, shared_end.reason.size());
+  return GroupEnd{.group = id_,
+                  .rank = shared_end.rank,
+                  .reason = std::string(shared_end.reason.data(), bytes)};
 }
 
 bool OtherHosts::stop() {
-  bool is_usable = true;
+  bool lane_is_usable = true;
   if (lane_)
     for (auto* const channel : lane_->channels())
-      if (channel != nullptr) is_usable = channel->end_group(id_) && is_usable;
-  return is_usable;
+      if (channel != nullptr) lane_is_usable = channel->end_group(id_) && lane_is_usable;
+  return lane_is_usable;
 }
 
 }  // namespace farandole

@@ -1,12 +1,12 @@
-// OtherHosts: connects a member of a group with the members on other hosts. It has the member's
+// OtherHosts: connects a member of a group with the members on other hosts. It keeps the member's
 // lane, the channels for control messages between the leaders of the hosts, and the ends of the
-// group on other hosts.
+// group that other hosts have sent.
 //
 // When a member has left, the members on its host finish the steps that all hosts have entered, and
-// then end the group. The leader of that host, which is the lowest local member, then tells the
-// other leaders which steps its host has completed. Another leader first completes these steps,
-// too, and then passes the end on to the members of its own host, through the group's memory. So
-// all hosts complete the same steps, although messages from other hosts take different times.
+// then end the group. Then the leader of that host (its lowest member) tells the other leaders
+// which steps its host has completed. Each other leader first completes these steps, and then
+// forwards the end to the members of its own host, through the group's memory. So all hosts
+// complete the same steps, although messages from other hosts take different times.
 #pragma once
 
 #include <cstdint>
@@ -37,23 +37,23 @@ class OtherHosts {
   HostParts parts();
   bool is_leader() const { return local_member_ == 0; }
 
-  // Control messages to and from the leaders of other hosts; only a leader has them.
+  // Control messages to and from the leaders of other hosts; only for leaders.
   bool has_member(int member) const { return leaders_.contains(member); }
   void send_message(int member, Bytes message) {
     leaders_.at(member)->send_message(id_, std::move(message));
   }
-  // Returns the sender and the message; empty if there is none.
+  // Returns the sender and the message; empty if no message has arrived.
   std::optional<std::pair<int, Bytes>> next_message();
 
   // On a leader: this host's members have completed all steps up to `completed`, and have ended the
   // group because `rank` has left.
   void send_end(std::uint32_t completed, int rank, const std::string& reason);
-  // On a leader: takes an end that another leader has sent. Only the first end counts.
+  // On a leader: keeps an end that another leader has sent. Only the first end counts.
   void take_end(const GroupEnd& end);
-  // On a leader: passes a taken end on to the members of this host if they can complete all steps
-  // that the other host has completed. `completed` is the last sequence that we have completed.
-  void pass_on_end(std::uint32_t completed);
-  // The end that was passed on to the members of this host; empty if none was.
+  // On a leader: forwards that end to the members of this host, if they can complete all steps that
+  // the other host has completed. `completed` is the last sequence that this leader has completed.
+  void forward_end(std::uint32_t completed);
+  // The end that the leader has forwarded to the members of this host; empty before that.
   std::optional<GroupEnd> end() const;
 
   // Drops the borrowed memory of the current step, and all frames that arrive for this group from
@@ -65,13 +65,13 @@ class OtherHosts {
   Channels& channels_;
   std::vector<int> ranks_;  // of all members, on all hosts
   HostParts parts_;
-  int local_member_ = 0;  // our index among the members on this host
+  int local_member_ = 0;  // this member's index on this host
   std::vector<int> local_ranks_;
   Doorbells& doorbells_;
   GroupMemory memory_;
-  std::optional<GroupLane> lane_;           // empty if no lane has our index
-  std::map<int, PeerChannel*> leaders_;     // by member, if we are a leader
-  std::optional<GroupEnd> end_to_pass_on_;  // not passed on yet
+  std::optional<GroupLane> lane_;           // empty if no lane has that index
+  std::map<int, PeerChannel*> leaders_;     // by member; empty if this member is no leader
+  std::optional<GroupEnd> end_to_forward_;  // not forwarded yet
   bool has_sent_end_ = false;
 };
 

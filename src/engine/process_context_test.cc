@@ -1,5 +1,5 @@
-// Tests what the engines of one process share, if they live one after another or at the same time.
-// Each rank is a thread with its own context, as if it were a process.
+// Tests what the engines of one process share, one after another or at the same time. Each rank is
+// a thread with its own context, as if it were a process.
 #include "formation/process_context.h"
 
 #include <fcntl.h>
@@ -63,13 +63,13 @@ class Tensor {
   }
   std::span<const std::byte> bytes() const { return std::as_bytes(values_); }
   void fill(float value) { std::ranges::fill(values_, value); }
-  bool all_are(float value) const {
+  bool all_equal(float value) const {
     return std::ranges::all_of(values_, [value](float element) { return element == value; });
   }
   const float* data() const { return values_.data(); }
 
  private:
-  std::shared_ptr<std::byte> memory_;  // has no other owner
+  std::shared_ptr<std::byte> memory_;  // the test is the only owner
   std::span<float> values_;
 };
 
@@ -78,21 +78,22 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
     const auto context = make_process_context();
     auto engine = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor tensor(*engine);
-    for (int life = 0; life < 5; ++life) {
-      ASSERT_TRUE(tensor.is_shared_in(*engine)) << life;
-      tensor.fill(static_cast<float>(rank + life));
+    for (int engine_number = 0; engine_number < 5; ++engine_number) {
+      ASSERT_TRUE(tensor.is_shared_in(*engine)) << engine_number;
+      tensor.fill(static_cast<float>(rank + engine_number));
       ASSERT_EQ(tensor.allreduce(*engine), Status());
-      ASSERT_TRUE(tensor.all_are(static_cast<float>(3 + 3 * life))) << life;
+      ASSERT_TRUE(tensor.all_equal(static_cast<float>(3 + 3 * engine_number))) << engine_number;
       ASSERT_EQ(engine->shutdown("next"), Status());
       engine.reset();
       engine = value_or_abort(assemble(options_with(context, rank, 3), store));
-      const Tensor other(*engine);
-      ASSERT_TRUE(other.data() + kCount <= tensor.data() || tensor.data() + kCount <= other.data());
+      const Tensor other_tensor(*engine);
+      ASSERT_TRUE(other_tensor.data() + kCount <= tensor.data() ||
+                  tensor.data() + kCount <= other_tensor.data());
     }
   });
 }
 
-// Once the step is predicted, rank 0 enters it and exposes its output before rank 1 submits the
+// When the step is predicted, rank 0 enters it, and exposes its output before rank 1 submits the
 // call.
 TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
   std::atomic<bool> is_checked = false;
@@ -100,7 +101,7 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
     const auto context = make_process_context();
     const auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
-    for (int turn = 0; turn < 30; ++turn) {
+    for (int iteration = 0; iteration < 30; ++iteration) {
       tensor.fill(1);
       ASSERT_EQ(tensor.allreduce(*engine, "sum"), Status());
     }
@@ -119,19 +120,19 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
       ASSERT_EQ(finish(*engine, handle).status, Status());
       EXPECT_EQ(heap->unshare(tensor.bytes()), Status());
     }
-    EXPECT_TRUE(tensor.all_are(2));
+    EXPECT_TRUE(tensor.all_equal(2));
   });
 }
 
 TEST(ProcessContext, AnUnusedHeapIsDestroyed) {
   const auto context = make_process_context();
-  const auto heap_is = [&](const std::shared_ptr<SharedHeap>& known) {
-    return context->heap(64 << 20).value() == known;
+  const auto heap_is = [&](const std::shared_ptr<SharedHeap>& expected_heap) {
+    return context->heap(64 << 20).value() == expected_heap;
   };
-  const std::weak_ptr<SharedHeap> watched = context->heap(64 << 20).value();
-  EXPECT_TRUE(watched.expired());
-  const auto used = context->heap(64 << 20).value();
-  EXPECT_TRUE(heap_is(used));
+  const std::weak_ptr<SharedHeap> weak_heap = context->heap(64 << 20).value();
+  EXPECT_TRUE(weak_heap.expired());
+  const auto used_heap = context->heap(64 << 20).value();
+  EXPECT_TRUE(heap_is(used_heap));
 }
 
 // The peers of the second job might not be able to map the larger heap.
@@ -143,10 +144,10 @@ TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
   Tensor tensor(*engine);
   engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_FALSE(tensor.is_shared_in(*engine));
-  const Tensor fresh(*engine);
-  EXPECT_TRUE(fresh.is_shared_in(*engine));
+  const Tensor new_tensor(*engine);
+  EXPECT_TRUE(new_tensor.is_shared_in(*engine));
   engine = value_or_abort(Engine::create(larger));
-  EXPECT_TRUE(fresh.is_shared_in(*engine)) << "a smaller heap than requested is reused";
+  EXPECT_TRUE(new_tensor.is_shared_in(*engine)) << "a smaller heap than requested is reused";
 }
 
 TEST(ProcessContext, AFailedStartChangesNothing) {
@@ -162,7 +163,7 @@ TEST(ProcessContext, AFailedStartChangesNothing) {
     ASSERT_TRUE(tensor.is_shared_in(*engine));
     tensor.fill(2);
     ASSERT_EQ(tensor.allreduce(*engine), Status());
-    EXPECT_TRUE(tensor.all_are(4));
+    EXPECT_TRUE(tensor.all_equal(4));
   });
 }
 
@@ -172,29 +173,29 @@ TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
   const auto other_store = std::make_shared<MemoryStore>();
   run_ranks(3, [&](int rank, const std::shared_ptr<LocalStore>& store) {
     const auto context = make_process_context();
-    const auto all = value_or_abort(assemble(options_with(context, rank, 3), store));
-    Tensor tensor_of_all(*all);
+    const auto job_engine = value_or_abort(assemble(options_with(context, rank, 3), store));
+    Tensor tensor_of_all(*job_engine);
     std::jthread pair([&] {
       if (rank == 1) return;
       // In the job of two, the ranks are swapped.
       const auto two =
           value_or_abort(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
       Tensor tensor_of_pair(*two);
-      EXPECT_TRUE(tensor_of_pair.is_shared_in(*all));
+      EXPECT_TRUE(tensor_of_pair.is_shared_in(*job_engine));
       EXPECT_TRUE(tensor_of_all.is_shared_in(*two));
       for (int round = 0; round < kRounds; ++round) {
         tensor_of_pair.fill(static_cast<float>(rank + round));
         ASSERT_EQ(tensor_of_pair.allreduce(*two, "x"), Status());
-        ASSERT_TRUE(tensor_of_pair.all_are(static_cast<float>(2 + 2 * round))) << round;
+        ASSERT_TRUE(tensor_of_pair.all_equal(static_cast<float>(2 + 2 * round))) << round;
       }
     });
     for (int round = 0; round < kRounds; ++round) {
       tensor_of_all.fill(static_cast<float>(rank + round));
-      ASSERT_EQ(tensor_of_all.allreduce(*all, "x"), Status());
-      ASSERT_TRUE(tensor_of_all.all_are(static_cast<float>(3 + 3 * round))) << round;
+      ASSERT_EQ(tensor_of_all.allreduce(*job_engine, "x"), Status());
+      ASSERT_TRUE(tensor_of_all.all_equal(static_cast<float>(3 + 3 * round))) << round;
     }
     pair.join();
-    ASSERT_EQ(tensor_of_all.allreduce(*all, "the other engine is gone"), Status());
+    ASSERT_EQ(tensor_of_all.allreduce(*job_engine, "the other engine is gone"), Status());
   });
 }
 
@@ -206,7 +207,7 @@ class ServedStore {
       client_sockets_.push_back(server_->add_client("rank " + std::to_string(rank)).value());
     thread_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        pollfd polled{server_->readiness(), POLLIN, 0};
+        pollfd polled{server_->ready_descriptor(), POLLIN, 0};
         ::poll(&polled, 1, 20);
         EXPECT_THAT(server_->serve_ready(), ::testing::IsEmpty());
       }
@@ -220,7 +221,7 @@ class ServedStore {
   std::jthread thread_;
 };
 
-// Adds and removes a group several times, which uses the Store.
+// Adds and removes a group several times. This uses the Store.
 void change_groups(Engine& engine, int changes) {
   for (int change = 0; change < changes; ++change) {
     const auto group = engine.add_group({1});
@@ -251,8 +252,8 @@ TEST(ProcessContext, EnginesUseOneConnectionToTheStoreOfTheirJob) {
   auto second = context->job_store(options, long_limit()).value();
   EXPECT_EQ(first, second);
   first.reset();
-  const std::weak_ptr<Store> watched = std::exchange(second, nullptr);
-  EXPECT_TRUE(watched.expired());
+  const std::weak_ptr<Store> weak_store = std::exchange(second, nullptr);
+  EXPECT_TRUE(weak_store.expired());
   EXPECT_EQ(context->job_store(options, long_limit()).value()->add("count", 1).value(), 1);
   serving.stop();
   EXPECT_EQ(context->job_store(options, {TimePoint{}, kNotInterrupted}).status().code(),
@@ -289,17 +290,18 @@ TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
   engine.reset();
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto own = value_or_abort(Engine::create(options_with(context, 0, 1)));
-    Tensor fresh(*own);
-    fresh.fill(4);
-    const bool is_apart = !tensor.is_shared_in(*own) && fresh.is_shared_in(*own) &&
-                          own->shutdown("enough").ok() && tensor.all_are(3);
+    const auto child_engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
+    Tensor new_tensor(*child_engine);
+    new_tensor.fill(4);
+    const bool is_apart = !tensor.is_shared_in(*child_engine) &&
+                          new_tensor.is_shared_in(*child_engine) &&
+                          child_engine->shutdown("enough").ok() && tensor.all_equal(3);
     ::_exit(is_apart ? 42 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 42);
-  EXPECT_TRUE(tensor.all_are(3));
+  EXPECT_TRUE(tensor.all_equal(3));
   engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_TRUE(tensor.is_shared_in(*engine));
 }

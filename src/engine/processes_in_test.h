@@ -24,7 +24,7 @@
 
 namespace farandole {
 
-inline constexpr int kPassed = 42;  // exit status of a child whose checks have passed
+inline constexpr int kPassed = 42;  // exit status of a child if all its checks have passed
 
 using RankGroups = std::vector<std::vector<int>>;
 
@@ -43,7 +43,7 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = groups;
   options.rendezvous_descriptor = descriptor;
-  options.start_timeout = kHangGuard;
+  options.start_timeout = kTestTimeout;
   auto engine = Engine::create(options);
   if (engine.ok()) return std::move(*engine);
   std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().message().c_str());
@@ -51,29 +51,30 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
 }
 
 // Runs child(rank, engine) for every rank in its own process. Returns the wait statuses by rank.
-inline std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child,
+inline std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& run_child,
                                       const RankGroups& groups = {}) {
   auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
-  std::vector<Descriptor> ends;
+  std::vector<Descriptor> client_sockets;
   for (int rank = 0; rank < size; ++rank) {
-    auto end = (*server)->add_client("rank " + std::to_string(rank));
-    EXPECT_TRUE(end.ok());
-    ends.push_back(std::move(*end));
+    auto client_socket = (*server)->add_client("rank " + std::to_string(rank));
+    EXPECT_TRUE(client_socket.ok());
+    client_sockets.push_back(std::move(*client_socket));
   }
   std::vector<pid_t> children;
   for (int rank = 0; rank < size; ++rank) {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const auto engine = join_job(rank, size, groups, ends[static_cast<std::size_t>(rank)].get());
-      ::_exit(child(rank, *engine));
+      const auto engine =
+          join_job(rank, size, groups, client_sockets[static_cast<std::size_t>(rank)].get());
+      ::_exit(run_child(rank, *engine));
     }
     children.push_back(pid);
   }
-  ends.clear();
+  client_sockets.clear();
   std::vector<int> statuses(children.size());
   for (std::size_t running = children.size(); running > 0;) {
-    pollfd polled{(*server)->readiness(), POLLIN, 0};
+    pollfd polled{(*server)->ready_descriptor(), POLLIN, 0};
     ::poll(&polled, 1, 20);
     EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
     for (std::size_t i = 0; i < children.size(); ++i)
@@ -93,7 +94,7 @@ inline std::thread kill_this_process_after(std::chrono::microseconds time) {
   });
 }
 
-// The exit code of a rank that has got this error: kPassed if the error contains the text.
+// Returns kPassed if the error contains the text; otherwise another exit code.
 inline int exit_code_for(const Status& status, const std::string& text) {
   const bool is_expected = status.code() == StatusCode::kRebuildGroup &&
                            status.message().find(text) != std::string::npos;

@@ -21,23 +21,23 @@ bool ProgressLock::stop() { return !std::exchange(stopping_, true); }
 
 void ProgressLock::begin_nap() {
   napping_ = true;
-  calls_seen_ = calls_;
+  calls_at_last_read_ = calls_;
 }
 
 bool ProgressLock::continue_nap(bool has_work) {
-  return std::exchange(calls_seen_, calls_) != calls_ && !stopping_ && has_work;
+  return std::exchange(calls_at_last_read_, calls_) != calls_ && !stopping_ && has_work;
 }
 
 bool ProgressLock::end_nap(bool has_work) {
   napping_ = false;
   if (!may_be_taken_in_background(has_work)) return false;
-  held_ = in_background_ = true;
+  held_ = held_in_background_ = true;
   return true;
 }
 
 bool ProgressLock::holder_must_release(bool has_work) const {
   if (claimed_or_stopping()) return true;
-  return in_background_ && (waiters_ > 0 || calls_ != calls_seen_ || !has_work);
+  return held_in_background_ && (waiters_ > 0 || calls_ != calls_at_last_read_ || !has_work);
 }
 
 }  // namespace farandole

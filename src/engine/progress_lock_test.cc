@@ -1,4 +1,4 @@
-// Each test runs one order of events. tests/model runs all orders.
+// Each test runs one order of events; tests/model runs all orders.
 #include "engine/progress_lock.h"
 
 #include <gtest/gtest.h>
@@ -79,13 +79,13 @@ TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {
   EXPECT_FALSE(lock.end_nap(kWork));
 }
 
-TEST(ProgressLock, WorkThatNoThreadBringsWakesWhoCanDoIt) {
+TEST(ProgressLock, WorkWithoutACallerWakesAThread) {
   ProgressLock lock;
-  EXPECT_EQ(lock.work_came(), Wake::kProgress);
+  EXPECT_EQ(lock.work_arrived(), Wake::kProgress);
   lock.arrive(true);
-  EXPECT_EQ(lock.work_came(), Wake::kCallers);
+  EXPECT_EQ(lock.work_arrived(), Wake::kCallers);
   ASSERT_TRUE(lock.try_take());
-  EXPECT_EQ(lock.work_came(), Wake::kNoThread) << "the holder's bell rings";
+  EXPECT_EQ(lock.work_arrived(), Wake::kNoThread) << "the holder's bell rings";
   EXPECT_EQ(lock.release_as_waiter(), Wake::kNoThread);
   EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
 }

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// How long the thread "progress" naps while callers keep waiting and make progress themselves. To
-// wake it for each call would cost more than the calls.
+// How long the thread "progress" naps while waiting callers make progress themselves. It would cost
+// more than the calls to wake this thread for each call.
 constexpr std::chrono::microseconds kNapDuration(50);
 
 }  // namespace
@@ -35,12 +35,12 @@ ProgressThreads::ProgressThreads(Dependencies dependencies,
 ProgressThreads::~ProgressThreads() { stop(); }
 
 Status ProgressThreads::start() {
-  memberships_.serve([this] {
+  memberships_.watch_traffic([this] {
     state_.has_traffic = true;
     auto to_wake = ProgressLock::Wake::kNoThread;
     {
       auto state = state_.guarded.lock();
-      to_wake = state->progress_lock.work_came();
+      to_wake = state->progress_lock.work_arrived();
     }
     state_.wake(to_wake);
   });
@@ -59,7 +59,7 @@ Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Hand
                                std::chrono::milliseconds wait_limit) {
   const TimePoint now = clock_.now();
   const bool waits = wait_limit.count() > 0;
-  bool progress_lock_is_ours = false;
+  bool has_progress_lock = false;
   {
     auto state = state_.guarded.lock();
     if (state->progress_lock.is_stopping())
@@ -69,15 +69,14 @@ Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Hand
       recorder_.record_submitted(record->handle, record->submission,
                                  record->interned->interned.name_digest, now);
     arrive(*state, waits ? handles.front() : 0, now);
-    progress_lock_is_ours = state->progress_lock.try_take();
-    if (!progress_lock_is_ours || !loop_.take_arrived(state->submissions))
-      state_.has_arrivals = true;
+    has_progress_lock = state->progress_lock.try_take();
+    if (!has_progress_lock || !loop_.take_arrived(state->submissions)) state_.has_arrivals = true;
   }
-  if (!progress_lock_is_ours) doorbells_.ring_self();
+  if (!has_progress_lock) doorbells_.ring_self();
   if (waits) {
-    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kLongestWait),
-             progress_lock_is_ours);
-  } else if (progress_lock_is_ours) {
+    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kWaitMax),
+             has_progress_lock);
+  } else if (has_progress_lock) {
     loop_.advance_once();
     release_progress_lock();
   }
@@ -92,7 +91,7 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
     arrive(*state, handle, now);
     if (state->progress_lock.is_held_in_background()) doorbells_.ring_self();
   }
-  const bool done = wait_for({handle, 1}, now + std::min(limit, kLongestWait), false);
+  const bool done = wait_for({handle, 1}, now + std::min(limit, kWaitMax), false);
   if (done) poll(handle);
   return done;
 }
@@ -105,8 +104,8 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
     recorder_.record_blocked(waits_for, now);
 }
 
-// Waits for calls after arrive(). A caller that has the progress lock has just submitted these
-// calls, so all of them are unfinished. Returns true if all are finished.
+// Waits for calls, after arrive(). If the caller has the progress lock, it has just submitted these
+// calls, so they are all unfinished. Returns true if all are finished.
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
   std::size_t unfinished = wanted.count;
@@ -115,12 +114,13 @@ bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
     if (has_progress_lock) unfinished = loop_.drive(wanted, unfinished, deadline);
     auto state = state_.guarded.lock();
     if (has_progress_lock) state_.wake(state->progress_lock.release_as_waiter());
-    const bool woke = unfinished == 0 || state.wait_until(deadline, [&](Contents& contents) {
-      unfinished = contents.submissions.unfinished(wanted);
-      return unfinished == 0 || contents.progress_lock.is_free();
-    });
+    const bool condition_met =
+        unfinished == 0 || state.wait_until(deadline, [&](Contents& contents) {
+          unfinished = contents.submissions.unfinished(wanted);
+          return unfinished == 0 || contents.progress_lock.is_free();
+        });
     const TimePoint now = unfinished == 0 ? state->published_at : clock_.now();
-    if (unfinished == 0 || !woke || now >= deadline) {
+    if (unfinished == 0 || !condition_met || now >= deadline) {
       to_wake = state->progress_lock.end_wait(state_.has_work(*state));
       if (state->progress_lock.waiters() == 0) recorder_.record_unblocked(now);
       break;
@@ -154,10 +154,10 @@ bool ProgressThreads::is_over(GroupId group) {
   return state->progress_lock.is_stopping() || state->submissions.is_over(group);
 }
 
-void ProgressThreads::give_up(const GiveUpReason& why) {
+void ProgressThreads::give_up(const GiveUpReason& cause) {
   take_progress_lock();
   loop_.change([&](Memberships& memberships, std::vector<Record*>& finished) {
-    memberships.give_up(why, finished);
+    memberships.give_up(cause, finished);
   });
   release_progress_lock();
 }
@@ -202,7 +202,7 @@ void ProgressThreads::release_progress_lock() {
 }
 
 void ProgressThreads::run() {
-  begin_own_thread("farandole-prog");
+  set_up_own_thread("farandole-prog");
   for (;;) {
     {
       auto state = state_.guarded.lock();
@@ -213,13 +213,14 @@ void ProgressThreads::run() {
       });
       progress_lock.begin_nap();
       do {
-        if (state->submissions.with_completion() > 0) break;  // perhaps no caller makes progress
+        if (state->submissions.calls_with_completion() > 0)
+          break;  // then perhaps no caller makes progress
         state.wait_at(state_.nap_queue, clock_.now() + kNapDuration,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
       } while (progress_lock.continue_nap(state_.has_work(*state)));
-      const bool is_ours = progress_lock.end_nap(state_.has_work(*state));
+      const bool has_progress_lock = progress_lock.end_nap(state_.has_work(*state));
       if (progress_lock.is_stopping()) return;
-      if (!is_ours) continue;
+      if (!has_progress_lock) continue;
     }
     loop_.drive_in_background();
     release_progress_lock();

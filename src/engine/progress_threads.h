@@ -29,8 +29,8 @@ class ProgressThreads {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. There must be at least one submission, and all must have
-  // passed check_submission(). `handles` must have one element for each submission.
+  // As in farandole/engine.h; any thread. The batch must not be empty, and its submissions must
+  // have passed check_submission(). `handles` must have one element for each submission.
   Status submit(std::span<const Submission> batch, std::span<Handle> handles,
                 std::chrono::milliseconds wait_limit);
   bool wait(Handle handle, std::chrono::milliseconds limit);
@@ -43,20 +43,20 @@ class ProgressThreads {
   // progress lock.
   void add_member(std::unique_ptr<GroupMember> member);
   void remove_member(GroupId group);
-  // As in submission/submissions.h; any thread.
+  // See submission/submissions.h; any thread.
   Status close_group(GroupId group) {
     return state_.guarded.lock()->submissions.close_group(group);
   }
   void reopen_group(GroupId group) { state_.guarded.lock()->submissions.reopen_group(group); }
   // Whether all further calls in the group fail. Any thread.
   bool is_over(GroupId group);
-  // As Memberships::give_up(). Any thread.
-  void give_up(const GiveUpReason& why);
-  // As Memberships::abort_out_of_memory(). Any thread.
+  // See Memberships::give_up(). Any thread.
+  void give_up(const GiveUpReason& cause);
+  // See Memberships::abort_out_of_memory(). Any thread.
   [[noreturn]] void abort_out_of_memory();
 
-  // Ends the thread "progress", and all calls in flight with kRebuildGroup. With a reason, it tells
-  // the other ranks that this rank leaves. Afterwards this object does not touch shared memory any
+  // Ends the thread "progress", and all calls in flight with kRebuildGroup. With a reason, tells
+  // the other ranks that this rank leaves. Afterwards this object does not use shared memory any
   // more. Only the first stop() has an effect.
   void stop(std::optional<std::string_view> reason = {});
 

@@ -24,14 +24,14 @@ constexpr std::size_t kRounds = 3;
 constexpr int kCallsPerRound = 25;
 constexpr std::int64_t kColumns = 2;
 
-int between(Random& random, int low, int high) {
+int random_between(Random& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
 enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
 // The plan of one call, which is the same on all ranks.
-struct ChosenCall {
+struct PlannedCall {
   std::string name;
   GroupId group = kWorld;
   std::vector<int> ranks;  // of the group
@@ -41,10 +41,11 @@ struct ChosenCall {
   const OperationRow& row() const { return row_of(prepared.call.operation); }
 };
 
-// A random element of a range.
+// Returns a random element of a range.
 template <class Range>
-const auto& one_of(Random& random, const Range& range) {
-  return range[static_cast<std::size_t>(between(random, 0, static_cast<int>(range.size()) - 1))];
+const auto& random_element_of(Random& random, const Range& range) {
+  return range[static_cast<std::size_t>(
+      random_between(random, 0, static_cast<int>(range.size()) - 1))];
 }
 
 // The members of each host part of a group, as indices; empty if all are on one host.
@@ -53,38 +54,40 @@ std::vector<std::vector<int>> host_parts(const std::vector<int>& ranks, const Ho
   std::vector<int> hosts_of_parts;
   for (std::size_t member = 0; member < ranks.size(); ++member) {
     const int host = hosts[static_cast<std::size_t>(ranks[member])];
-    const auto place = std::ranges::find(hosts_of_parts, host) - hosts_of_parts.begin();
-    if (place == static_cast<std::ptrdiff_t>(hosts_of_parts.size())) {
+    const auto part_index = std::ranges::find(hosts_of_parts, host) - hosts_of_parts.begin();
+    if (part_index == static_cast<std::ptrdiff_t>(hosts_of_parts.size())) {
       hosts_of_parts.push_back(host);
       parts.emplace_back();
     }
-    parts[static_cast<std::size_t>(place)].push_back(static_cast<int>(member));
+    parts[static_cast<std::size_t>(part_index)].push_back(static_cast<int>(member));
   }
   if (parts.size() == 1) parts.clear();
   return parts;
 }
 
-ChosenCall random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
-                       const HostOfRank& hosts) {
+PlannedCall random_plan(Random& random, int number, const std::vector<std::vector<int>>& groups,
+                        const HostOfRank& hosts) {
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
   constexpr std::array kReduceOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                      ReduceOp::kMax, ReduceOp::kProduct};
   auto operations = operations_with_steps();
   std::erase_if(operations, [](const auto& row) { return row.shape_rule == ShapeRule::kNone; });
-  const OperationRow row = one_of(random, operations);
-  const DType dtype = one_of(random, kDTypes).dtype;
-  ReduceOp op = one_of(random, kReduceOps);
-  if (!is_defined(row.operation, dtype, op)) op = ReduceOp::kMax;
-  const auto group = static_cast<GroupId>(between(random, 0, static_cast<int>(groups.size()) - 1));
+  const OperationRow row = random_element_of(random, operations);
+  const DType dtype = random_element_of(random, kDTypes).dtype;
+  ReduceOp op = random_element_of(random, kReduceOps);
+  if (!is_supported(row.operation, dtype, op)) op = ReduceOp::kMax;
+  const auto group =
+      static_cast<GroupId>(random_between(random, 0, static_cast<int>(groups.size()) - 1));
   auto call = random_call(random,
                           {.operation = row.operation,
                            .reduction = {.dtype = dtype, .op = op},
                            .row_elements = kColumns},
-                          static_cast<int>(groups[group].size()), one_of(random, kRows));
+                          static_cast<int>(groups[group].size()), random_element_of(random, kRows));
   call.joined.clear();  // the ranks join at the end of a round
   call.hosts = host_parts(groups[group], hosts);
   auto deviation = Deviation::kNone;
-  if (between(random, 0, 5) == 0) deviation = static_cast<Deviation>(between(random, 1, 6));
+  if (random_between(random, 0, 5) == 0)
+    deviation = static_cast<Deviation>(random_between(random, 1, 6));
   if (!row.reduces && deviation == Deviation::kReduceOp) deviation = Deviation::kDType;
   if (!row.reduces && deviation == Deviation::kScale) deviation = Deviation::kShape;
   return {.name = "call" + std::to_string(number),
@@ -96,22 +99,22 @@ ChosenCall random_plan(Random& random, int number, const std::vector<std::vector
 
 // One call of one rank, and its expected result.
 struct Call {
-  const ChosenCall* plan = nullptr;
+  const PlannedCall* plan = nullptr;
   std::size_t member = 0;
   Submission submission;
-  Buffer source;
-  Buffer target;
+  Buffer input_buffer;
+  Buffer output_buffer;
   bool rejected = false;
   Handle handle = 0;
 
   const Buffer& expected() const { return plan->prepared.expected[member]; }
 };
 
-void deviate(Submission& submission, Deviation deviation) {
+void apply_deviation(Submission& submission, Deviation deviation) {
   switch (deviation) {
     case Deviation::kNone:
       return;
-    case Deviation::kDType:  // a dtype that is not larger, so that the memory suffices
+    case Deviation::kDType:  // a dtype that is not larger, so the memory is large enough
       submission.dtype = submission.dtype == DType::kUInt8 ? DType::kInt8 : DType::kUInt8;
       return;
     case Deviation::kShape:
@@ -135,13 +138,13 @@ void deviate(Submission& submission, Deviation deviation) {
   }
 }
 
-Call make_call(const ChosenCall& plan, int rank) {
+Call make_call(const PlannedCall& plan, int rank) {
   const CallInTest& arguments = plan.prepared.call;
   Call call;
   call.plan = &plan;
   call.member = static_cast<std::size_t>(std::ranges::find(plan.ranks, rank) - plan.ranks.begin());
-  call.source = plan.prepared.inputs[call.member];
-  call.target.resize(call.expected().size() + 1);
+  call.input_buffer = plan.prepared.inputs[call.member];
+  call.output_buffer.resize(call.expected().size() + 1);
   call.rejected = plan.deviation != Deviation::kNone && plan.ranks.size() > 1;
   Submission& submission = call.submission;
   submission.operation = arguments.operation;
@@ -154,9 +157,9 @@ Call make_call(const ChosenCall& plan, int rank) {
   submission.postscale = arguments.reduction.postscale;
   submission.root_rank = plan.ranks[static_cast<std::size_t>(arguments.root)];
   if (!arguments.splits.empty()) submission.splits = arguments.splits[call.member];
-  submission.input = call.source.data();
-  submission.output = call.target.data();
-  if (call.rejected && rank == plan.ranks.back()) deviate(submission, plan.deviation);
+  submission.input = call.input_buffer.data();
+  submission.output = call.output_buffer.data();
+  if (call.rejected && rank == plan.ranks.back()) apply_deviation(submission, plan.deviation);
   return call;
 }
 
@@ -165,7 +168,7 @@ void submit_all(Engine& engine, std::vector<Call>& calls, Random& own_random) {
   std::ranges::shuffle(calls, own_random);
   for (std::size_t next = 0; next < calls.size();) {
     const auto remaining = static_cast<int>(calls.size() - next);
-    const int count = std::min(remaining, between(own_random, 1, 4));
+    const int count = std::min(remaining, random_between(own_random, 1, 4));
     std::vector<Submission> batch;
     for (int i = 0; i < count; ++i)
       batch.push_back(calls[next + static_cast<std::size_t>(i)].submission);
@@ -180,20 +183,21 @@ void check_outcome(Engine& engine, const Call& call) {
   if (call.rejected) {
     ASSERT_EQ(outcome.status.code(), StatusCode::kFixCall) << call.plan->name;
     ASSERT_THAT(outcome.status.message(), HasSubstr("`" + call.plan->name + "`"));
-    ASSERT_TRUE(std::ranges::all_of(call.target, [](std::byte b) { return b == std::byte{0}; }));
+    ASSERT_TRUE(
+        std::ranges::all_of(call.output_buffer, [](std::byte b) { return b == std::byte{0}; }));
     return;
   }
   ASSERT_EQ(outcome.status, Status()) << call.plan->name;
-  const bool received = call.plan->row().output_rule == OutputRule::kReceived;
-  const std::byte* memory = received ? outcome.received.get() : call.target.data();
+  const bool received = call.plan->row().output_rule == OutputRule::kEngineMemory;
+  const std::byte* memory = received ? outcome.received.get() : call.output_buffer.data();
   ASSERT_TRUE(same_bytes({memory, memory + call.expected().size()}, call.expected()))
       << "`" << call.plan->name << "`: " << call.plan->prepared.call.text();
 }
 
-void run_round(Engine& engine, const std::vector<ChosenCall>& plans, Random& own_random) {
+void run_round(Engine& engine, const std::vector<PlannedCall>& plans, Random& own_random) {
   const int rank = engine.topology().rank;
   std::vector<Call> calls;
-  for (const ChosenCall& plan : plans)
+  for (const PlannedCall& plan : plans)
     if (std::ranges::count(plan.ranks, rank) > 0) calls.push_back(make_call(plan, rank));
   submit_all(engine, calls, own_random);
   std::ranges::shuffle(calls, own_random);
@@ -212,16 +216,17 @@ void gather_from_present(Engine& engine, const std::vector<bool>& is_present, st
   submission.input = values.data();
   const Outcome outcome = finish(engine, engine.submit(submission));
   ASSERT_EQ(outcome.status, Status());
-  std::vector<float> wanted;
-  std::vector<std::int64_t> wanted_rows;
+  std::vector<float> expected_values;
+  std::vector<std::int64_t> expected_rows;
   for (std::size_t rank = 0; rank < is_present.size(); ++rank) {
-    wanted_rows.push_back(is_present[rank] ? rows : 0);
-    wanted.resize(wanted.size() + static_cast<std::size_t>(2 * wanted_rows.back()),
-                  static_cast<float>(rank + 1));
+    expected_rows.push_back(is_present[rank] ? rows : 0);
+    expected_values.resize(
+        expected_values.size() + static_cast<std::size_t>(2 * expected_rows.back()),
+        static_cast<float>(rank + 1));
   }
-  ASSERT_EQ(outcome.received_rows, wanted_rows);
+  ASSERT_EQ(outcome.received_rows, expected_rows);
   const auto* const received = reinterpret_cast<const float*>(outcome.received.get());
-  ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), received));
+  ASSERT_TRUE(std::equal(expected_values.begin(), expected_values.end(), received));
 }
 
 // Rank r has steps[r] more tensors. A rank that has no tensors left joins.
@@ -235,7 +240,8 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
     ASSERT_EQ(values.back(), static_cast<float>(remaining));
     std::vector<bool> is_present;
     for (const int rank_steps : steps) is_present.push_back(rank_steps > step);
-    constexpr std::array<std::int64_t, 3> kRows = {0, 3, 50'000};  // none, inline, two windows
+    // no data, an inline payload, two windows
+    constexpr std::array<std::int64_t, 3> kRows = {0, 3, 50'000};
     gather_from_present(engine, is_present, kRows[static_cast<std::size_t>(step % 3)]);
   }
   Submission join;
@@ -247,7 +253,7 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
 
 // The calls of one round, and how many more tensors each rank has after these calls.
 struct Round {
-  std::vector<ChosenCall> plans;
+  std::vector<PlannedCall> plans;
   std::vector<int> steps;
 };
 
@@ -256,7 +262,8 @@ Round random_round(Random& random, const std::vector<std::vector<int>>& groups,
   Round round;
   for (int number = 0; number < kCallsPerRound; ++number)
     round.plans.push_back(random_plan(random, number, groups, hosts));
-  while (round.steps.size() < groups[kWorld].size()) round.steps.push_back(between(random, 0, 4));
+  while (round.steps.size() < groups[kWorld].size())
+    round.steps.push_back(random_between(random, 0, 4));
   return round;
 }
 
@@ -264,14 +271,14 @@ Round random_round(Random& random, const std::vector<std::vector<int>>& groups,
 void run_program(unsigned seed, int hosts_max) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random random(seed);
-  const int size = between(random, 1, 6);
+  const int size = random_between(random, 1, 6);
   std::vector<std::vector<int>> groups;
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
   auto with_world = groups;
   with_world.emplace(with_world.begin(), static_cast<std::size_t>(size));
   std::iota(with_world[kWorld].begin(), with_world[kWorld].end(), 0);
   HostOfRank hosts;
-  for (int rank = 0; rank < size; ++rank) hosts.push_back(between(random, 0, hosts_max - 1));
+  for (int rank = 0; rank < size; ++rank) hosts.push_back(random_between(random, 0, hosts_max - 1));
   std::vector<Round> rounds;
   while (rounds.size() < kRounds) rounds.push_back(random_round(random, with_world, hosts));
   run_job(hosts, groups, [&](Engine& engine) {
@@ -290,7 +297,7 @@ TEST(RandomProgram, EveryRankGetsTheReferenceResults) {
   }
 }
 
-TEST(RandomProgram, OnSeveralHosts) {
+TEST(RandomProgram, EveryRankGetsTheReferenceResultsOnSeveralHosts) {
   for (unsigned seed = 1; seed <= 25; ++seed) {
     run_program(seed, 3);
     if (HasFailure()) FAIL() << "seed " << seed;

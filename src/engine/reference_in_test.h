@@ -18,7 +18,7 @@ namespace farandole {
 using Values = std::vector<double>;
 
 template <class Visit>
-void with_type(DType dtype, Visit visit) {
+void call_with_type(DType dtype, Visit visit) {
   switch (dtype) {
     case DType::kBool:
     case DType::kUInt8:
@@ -45,38 +45,40 @@ void with_type(DType dtype, Visit visit) {
   CHECK(false, "every dtype has a type");
 }
 
-inline double number_in(Float16 value) { return to_float(value); }
-inline double number_in(BFloat16 value) { return to_float(value); }
+inline double to_number(Float16 value) { return to_float(value); }
+inline double to_number(BFloat16 value) { return to_float(value); }
 template <class T>
-double number_in(T value) {
+double to_number(T value) {
   return static_cast<double>(value);
 }
-inline void put_number(double number, Float16& to) { to = to_float16(static_cast<float>(number)); }
-inline void put_number(double number, BFloat16& to) {
+inline void store_number(double number, Float16& to) {
+  to = to_float16(static_cast<float>(number));
+}
+inline void store_number(double number, BFloat16& to) {
   to = to_bfloat16(static_cast<float>(number));
 }
 template <class T>
-void put_number(double number, T& to) {
+void store_number(double number, T& to) {
   to = static_cast<T>(number);
 }
 
-inline std::vector<std::byte> encoded(DType dtype, const Values& values) {
+inline std::vector<std::byte> encode_values(DType dtype, const Values& values) {
   std::vector<std::byte> bytes(values.size() * row_of(dtype).bytes);
-  with_type(dtype, [&]<class T>(T element) {
+  call_with_type(dtype, [&]<class T>(T element) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      put_number(values[i], element);
+      store_number(values[i], element);
       std::memcpy(bytes.data() + i * sizeof(T), &element, sizeof(T));
     }
   });
   return bytes;
 }
 
-inline Values decoded(DType dtype, const std::byte* bytes, std::size_t count) {
+inline Values decode_values(DType dtype, const std::byte* bytes, std::size_t count) {
   Values values(count);
-  with_type(dtype, [&]<class T>(T element) {
+  call_with_type(dtype, [&]<class T>(T element) {
     for (std::size_t i = 0; i < count; ++i) {
       std::memcpy(&element, bytes + i * sizeof(T), sizeof(T));
-      values[i] = number_in(element);
+      values[i] = to_number(element);
     }
   });
   return values;
@@ -87,32 +89,32 @@ inline bool is_integer(DType dtype) {
   return code == DLPackCode::kInt || code == DLPackCode::kUInt;
 }
 
-// Values so small that a product over eight ranks fits into float16 and int8; 0 and 1 for bool.
+// Returns small values: the product of eight of them fits into float16 and int8. For bool, 0 and 1.
 inline Values small_numbers(DType dtype, std::int64_t count, int rank, int seed) {
   Values values(static_cast<std::size_t>(count));
   const bool is_signed = dtype != DType::kBool && row_of(dtype).dlpack_code != DLPackCode::kUInt;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto mixed =
+    const auto mixed_bits =
         static_cast<int>((i * 7 + static_cast<std::size_t>(rank * 5 + seed * 3)) % 11);
-    values[i] = mixed % 2;
-    if (dtype != DType::kBool && mixed == 10 && rank < 3) values[i] = 3;
-    if (is_signed && mixed == 9) values[i] = -1;
+    values[i] = mixed_bits % 2;
+    if (dtype != DType::kBool && mixed_bits == 10 && rank < 3) values[i] = 3;
+    if (is_signed && mixed_bits == 9) values[i] = -1;
   }
   return values;
 }
 
-inline double combined(ReduceOp op, double a, double b) {
+inline double combine(ReduceOp op, double a, double b) {
   if (op == ReduceOp::kMin) return std::min(a, b);
   if (op == ReduceOp::kMax) return std::max(a, b);
   return op == ReduceOp::kProduct ? a * b : a + b;
 }
 
 // Reduces the values of all members, element by element, without rounding to the dtype.
-inline Values reduced(DType dtype, ReduceOp op, const std::vector<Values>& inputs) {
+inline Values reduce_values(DType dtype, ReduceOp op, const std::vector<Values>& inputs) {
   Values result = inputs.front();
   for (std::size_t member = 1; member < inputs.size(); ++member)
     for (std::size_t i = 0; i < result.size(); ++i)
-      result[i] = combined(op, result[i], inputs[member][i]);
+      result[i] = combine(op, result[i], inputs[member][i]);
   for (double& value : result) {
     if (dtype == DType::kBool) value = value != 0 ? 1 : 0;
     if (op == ReduceOp::kAverage) value /= static_cast<double>(inputs.size());
@@ -121,9 +123,9 @@ inline Values reduced(DType dtype, ReduceOp op, const std::vector<Values>& input
   return result;
 }
 
-// Rounds the values as a tensor of `dtype` does.
-inline Values rounded_to(DType dtype, const Values& values) {
-  return decoded(dtype, encoded(dtype, values).data(), values.size());
+// Rounds the values like a tensor of `dtype`.
+inline Values round_to_dtype(DType dtype, const Values& values) {
+  return decode_values(dtype, encode_values(dtype, values).data(), values.size());
 }
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
 // Shortage of memory and other resources. In a job of two processes, the n-th allocation or system
-// call of one rank fails, for every n from joining to leaving. Each run must end in one of three
-// ways: the job succeeds; both ranks get an error; or the process aborts and reports that it has no
-// memory left. A failed CHECK or a hang fails the test.
+// call of one rank fails, for every n between the start and the end of the rank. Each run must end
+// in one of three ways: the job succeeds; both ranks get an error; or the process aborts and
+// reports that it has no memory left. A failed CHECK or a hang fails the test.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,31 +43,31 @@ namespace {
 // Injection.
 struct Injection {
   std::atomic<const char*> kind = nullptr;  // the function; null: no call fails
-  std::atomic<int> calls_left = 0;          // its calls up to and including the one that fails
+  std::atomic<int> calls_left = 0;          // number of calls until one fails, which counts, too
   std::atomic<int> error = 0;
-  std::atomic<bool> fired = false;
+  std::atomic<bool> has_fired = false;
 };
 Injection injection;
 
 // Counts a call of this function. Returns true if this call must fail, with errno set.
 bool inject_failure(const char* kind) {
-  const char* const wanted = injection.kind.load();
-  if (wanted == nullptr || std::string_view(wanted) != kind) return false;
+  const char* const failing_function = injection.kind.load();
+  if (failing_function == nullptr || std::string_view(failing_function) != kind) return false;
   if (injection.calls_left.fetch_sub(1) != 1) return false;
-  injection.fired = true;
+  injection.has_fired = true;
   errno = injection.error;
   return true;
 }
 
 template <class Function>
-Function* real(Function*, const char* name) {
+Function* real_function(Function*, const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace
 }  // namespace farandole
 
-// The linker prefers these definitions of the program to those of the C library.
+// The linker prefers these definitions to the definitions in the C library.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (farandole::inject_failure("new")) throw std::bad_alloc();
@@ -80,32 +80,33 @@ Function* real(Function*, const char* name) {
 extern "C" {
 int memfd_create(const char* name, unsigned int flags) noexcept {
   if (farandole::inject_failure("memfd_create")) return -1;
-  return farandole::real(&::memfd_create, "memfd_create")(name, flags);
+  return farandole::real_function(&::memfd_create, "memfd_create")(name, flags);
 }
 int ftruncate(int descriptor, off_t bytes) noexcept {
   if (farandole::inject_failure("ftruncate")) return -1;
-  return farandole::real(&::ftruncate, "ftruncate")(descriptor, bytes);
+  return farandole::real_function(&::ftruncate, "ftruncate")(descriptor, bytes);
 }
-void* mmap(void* at, std::size_t bytes, int rights, int flags, int descriptor,
+void* mmap(void* address, std::size_t bytes, int rights, int flags, int descriptor,
            off_t offset) noexcept {
   if (farandole::inject_failure("mmap")) return MAP_FAILED;
-  return farandole::real(&::mmap, "mmap")(at, bytes, rights, flags, descriptor, offset);
+  return farandole::real_function(&::mmap, "mmap")(address, bytes, rights, flags, descriptor,
+                                                   offset);
 }
 int eventfd(unsigned int count, int flags) noexcept {
   if (farandole::inject_failure("eventfd")) return -1;
-  return farandole::real(&::eventfd, "eventfd")(count, flags);
+  return farandole::real_function(&::eventfd, "eventfd")(count, flags);
 }
 ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   if (farandole::inject_failure("sendmsg")) return -1;
-  return farandole::real(&::sendmsg, "sendmsg")(socket, message, flags);
+  return farandole::real_function(&::sendmsg, "sendmsg")(socket, message, flags);
 }
 ssize_t recvmsg(int socket, msghdr* message, int flags) {
   if (farandole::inject_failure("recvmsg")) return -1;
-  return farandole::real(&::recvmsg, "recvmsg")(socket, message, flags);
+  return farandole::real_function(&::recvmsg, "recvmsg")(socket, message, flags);
 }
 int poll(pollfd* entries, nfds_t count, int limit_ms) {
   if (farandole::inject_failure("poll")) return -1;
-  return farandole::real(&::poll, "poll")(entries, count, limit_ms);
+  return farandole::real_function(&::poll, "poll")(entries, count, limit_ms);
 }
 int epoll_wait(int epoll, struct epoll_event* events, int count, int limit_ms) {
   if (farandole::inject_failure("epoll_wait")) return -1;
@@ -131,15 +132,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHangGuard(60'000);
+constexpr milliseconds kTestTimeout(60'000);
 
 // How a rank ended, by its exit status.
 enum Ending : int { kSuccess = 40, kError, kWrongResult, kHangs };
 
-// What a rank reports to the parent process: its last status, and how far it has got.
+// What a rank reports to the parent process: its last status, and whether it has joined the job.
 struct RankReport {
   std::array<char, 2048> text{};
-  std::atomic<bool> fired = false;
+  std::atomic<bool> has_fired = false;
   std::atomic<bool> formed = false;
 };
 
@@ -150,7 +151,7 @@ void record_status(RankReport& report, const Status& status) {
 
 struct Job {
   std::array<RankReport, 2> reports;
-  int errors = -1;  // a file that gets the standard error of the rank with the failure
+  int error_file = -1;  // a file that gets the standard error of the rank with the failure
 };
 
 std::string text_in(int file) {
@@ -167,7 +168,7 @@ bool run_call(Engine& engine, const Submission& submission, Outcome& outcome) {
     outcome.status = handle.status();
     return true;
   }
-  if (!engine.wait(*handle, kHangGuard)) return false;
+  if (!engine.wait(*handle, kTestTimeout)) return false;
   outcome = engine.take(*handle);
   return true;
 }
@@ -175,7 +176,8 @@ bool run_call(Engine& engine, const Submission& submission, Outcome& outcome) {
 Submission call_of(Operation operation, std::vector<float>& values) {
   Submission submission;
   submission.operation = operation;
-  submission.name = "the gradients of this model's embedding";  // long enough to need memory
+  // long, so that its copy needs memory
+  submission.name = "the gradients of this model's embedding";
   submission.dtype = DType::kFloat32;
   submission.shape = {static_cast<std::int64_t>(values.size())};
   submission.input = values.data();
@@ -190,20 +192,20 @@ Status reduce_together(Engine& engine) {
   std::vector<Submission> batch = {call_of(Operation::kAllreduce, first),
                                    call_of(Operation::kAllreduce, second)};
   batch[1].name += ", turned";
-  const auto handles = engine.submit_batch(batch, kHangGuard);
+  const auto handles = engine.submit_batch(batch, kTestTimeout);
   FARANDOLE_TRY(handles.status());
   for (const Handle handle : *handles) FARANDOLE_TRY(engine.take(handle).status);
   return first.back() == 2.0F && second.back() == 4.0F ? Status() : Status::stop("a wrong sum");
 }
 
 // Joins the job, runs collectives, adds and removes a group, and leaves.
-Ending take_part(int rank, int descriptor, RankReport& report) {
+Ending run_rank(int rank, int descriptor, RankReport& report) {
   EngineOptions options;
   options.heap_bytes = 64 << 20;
   options.bucket_bytes = 1 << 20;
   options.topology = {.rank = rank, .size = 2, .local_rank = rank, .local_size = 2};
   options.rendezvous_descriptor = descriptor;
-  options.start_timeout = kHangGuard;
+  options.start_timeout = kTestTimeout;
   auto engine = Engine::create(options);
   const auto fails = [&](const Status& status) {
     record_status(report, status);
@@ -233,46 +235,46 @@ Ending take_part(int rank, int descriptor, RankReport& report) {
 
 struct Failure {
   const char* kind;
-  int nth;
+  int failing_call;
   int error;
 };
 
-// Runs two ranks as processes and serves their Store. One call of rank `failing_rank` fails. If
-// one rank has ended with an error and the other rank still waits in create(), ends the other rank
+// Runs two ranks as processes and serves their Store. One call of rank `failing_rank` fails. If one
+// rank has ended with an error and the other rank still waits in create(), the other rank is killed
 // after 100 ms, as the launcher does. After create(), the other rank must notice the end itself.
 std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Job& job) {
   auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
   std::array<pid_t, 2> children{};
-  std::vector<Descriptor> ends;
+  std::vector<Descriptor> client_sockets;
   for (int rank = 0; rank < 2; ++rank)
-    ends.push_back(*(*server)->add_client("rank " + std::to_string(rank)));
+    client_sockets.push_back(*(*server)->add_client("rank " + std::to_string(rank)));
   for (int rank = 0; rank < 2; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     children[index] = ::fork();
     if (children[index] != 0) continue;
     ::alarm(90);  // kills a rank that hangs
     if (rank == failing_rank) {
-      ::dup2(job.errors, STDERR_FILENO);
+      ::dup2(job.error_file, STDERR_FILENO);
       injection.error = failure.error;
-      injection.calls_left = failure.nth;
+      injection.calls_left = failure.failing_call;
       injection.kind = failure.kind;
     }
     Ending ending = kError;
     try {
-      ending = take_part(rank, ends[index].get(), job.reports[index]);
+      ending = run_rank(rank, client_sockets[index].get(), job.reports[index]);
     } catch (const std::bad_alloc&) {
       record_status(job.reports[index], Status::stop("std::bad_alloc"));
     }
     injection.kind = nullptr;
-    job.reports[index].fired = injection.fired.load();
+    job.reports[index].has_fired = injection.has_fired.load();
     ::_exit(ending);
   }
-  ends.clear();
+  client_sockets.clear();
   std::array<int, 2> statuses{};
   TimePoint deadline = TimePoint::max();
   for (int running = 2; running > 0;) {
-    pollfd polled{(*server)->readiness(), POLLIN, 0};
+    pollfd polled{(*server)->ready_descriptor(), POLLIN, 0};
     ::poll(&polled, 1, 5);
     (void)(*server)->serve_ready();
     for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -297,40 +299,43 @@ class ShortageTest : public ::testing::Test {
                          -1, 0)) Job) {}
   ~ShortageTest() override { ::munmap(&job_, sizeof(Job)); }
 
-  // Repeats the job. Each time, the n-th call of the function fails. n begins with a random number
-  // up to `step` and grows by `step`, until a rank makes fewer than n calls. How many calls a rank
-  // makes may vary from run to run.
+  // Repeats the job. In each run, the n-th call of the function fails. n begins with a random
+  // number up to `step` and grows by `step`, until a rank makes fewer than n calls. The number of
+  // calls may vary from run to run.
   void fail_each_call(const char* kind, int error, int step = 1) {
-    const int before = failures_;
+    const int failures_before = failures_;
     for (int failing_rank = 0; failing_rank < 2; ++failing_rank) {
-      for (int nth = 1 + static_cast<int>(std::random_device()() % static_cast<unsigned>(step));;
-           nth += step) {
+      for (int failing_call =
+               1 + static_cast<int>(std::random_device()() % static_cast<unsigned>(step));
+           ; failing_call += step) {
         new (&job_) Job;
-        const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
-        job_.errors = errors.get();
-        const auto statuses = run_with_failure({kind, nth, error}, failing_rank, job_);
+        const Descriptor error_file(::memfd_create("errors", MFD_CLOEXEC));
+        job_.error_file = error_file.get();
+        const auto statuses = run_with_failure({kind, failing_call, error}, failing_rank, job_);
         const auto failing_index = static_cast<std::size_t>(failing_rank);
         const bool reached =
-            job_.reports[failing_index].fired || !WIFEXITED(statuses[failing_index]);
-        SCOPED_TRACE(format_text("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
-                                 failing_rank, job_.reports[failing_index].text.data(),
-                                 job_.reports[1 - failing_index].text.data()));
+            job_.reports[failing_index].has_fired || !WIFEXITED(statuses[failing_index]);
+        SCOPED_TRACE(format_text(
+            "{} number {} of rank {}; it says: {}; the other: {}", kind, failing_call, failing_rank,
+            job_.reports[failing_index].text.data(), job_.reports[1 - failing_index].text.data()));
         check_endings(statuses, failing_index);
         if (HasFailure()) return;
         if (!reached) break;
         ++failures_;
       }
     }
-    EXPECT_GT(failures_, before) << "no rank ever called " << kind;
+    EXPECT_GT(failures_, failures_before) << "no rank ever called " << kind;
   }
 
   void check_endings(const std::array<int, 2>& statuses, std::size_t failing_rank) {
     const int failing_status = statuses[failing_rank];
     const int other_status = statuses[1 - failing_rank];
     if (WIFSIGNALED(failing_status)) {
-      // The rank has aborted for lack of memory, and must have reported that on standard error.
+      // The rank has aborted because of a lack of memory, and must have reported this on standard
+      // error.
       EXPECT_EQ(WTERMSIG(failing_status), SIGABRT);
-      EXPECT_THAT(text_in(job_.errors), ::testing::HasSubstr("has no memory left (malloc failed)"));
+      EXPECT_THAT(text_in(job_.error_file),
+                  ::testing::HasSubstr("has no memory left (malloc failed)"));
       ++endings_["abort"];
     } else {
       ASSERT_THAT(WEXITSTATUS(failing_status), ::testing::AnyOf(kSuccess, kError));
@@ -359,14 +364,14 @@ class ShortageTest : public ::testing::Test {
   std::map<std::string, int> endings_;
 };
 
-TEST_F(ShortageTest, OfMemoryForAnAllocation) {
+TEST_F(ShortageTest, AFailedAllocationEndsTheJobCleanly) {
   fail_each_call("new", ENOMEM, 5);  // a rank makes about 800 allocations
   print();
   EXPECT_GT(endings_["error"], 20);
   EXPECT_GT(endings_["abort"], 3);
 }
 
-TEST_F(ShortageTest, OfSystemResources) {
+TEST_F(ShortageTest, AFailedSystemCallEndsTheJobCleanly) {
   fail_each_call("memfd_create", EMFILE);
   fail_each_call("ftruncate", ENOMEM);
   fail_each_call("mmap", ENOMEM);

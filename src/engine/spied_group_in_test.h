@@ -24,9 +24,9 @@ class GroupSpy final : public LocalStore {
       segment_ = *Segment::attach(value.descriptors.at(0), GroupMemory::bytes_needed(members_));
     return store_.share(key, std::move(value));
   }
-  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& end_key,
                                   const WaitLimit& limit) override {
-    return store_.receive_all(keys, unless, limit);
+    return store_.receive_all(keys, end_key, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(key, delta);
@@ -49,11 +49,11 @@ class GroupSpy final : public LocalStore {
   std::uint32_t steps() const {
     const auto* const lines =
         reinterpret_cast<const FlagBoard::Line*>(GroupMemory(segment_->data(), members_).board());
-    std::uint32_t last = 0;
+    std::uint32_t last_entry = 0;
     for (std::uint32_t slot = 0; slot < kSlots; ++slot)
-      last = std::max(last,
-                      static_cast<std::uint32_t>(lines[slot].word.load(std::memory_order_seq_cst)));
-    return last;
+      last_entry = std::max(
+          last_entry, static_cast<std::uint32_t>(lines[slot].word.load(std::memory_order_seq_cst)));
+    return last_entry;
   }
 
  private:

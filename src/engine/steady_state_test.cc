@@ -1,5 +1,5 @@
-// Tests the agreement in whole engines: calls may be submitted in any order, a program that repeats
-// needs no messages, and a wrong prediction loses no call and writes no output.
+// Tests the agreement in whole engines. Calls may be submitted in any order; a program that repeats
+// its calls needs no messages; a wrong prediction loses no call and writes no output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,36 +31,37 @@ struct Tensors {
 // One iteration of a training loop: submits all tensors in this rank's own random order, and then
 // waits for all.
 void iterate(Engine& engine, int tensors, std::mt19937& random, GroupId group = kWorld) {
-  Tensors all(tensors);
-  std::vector<std::size_t> order(all.values.size());
+  Tensors tensor_set(tensors);
+  std::vector<std::size_t> order(tensor_set.values.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::shuffle(order, random);
   std::vector<Handle> handles(order.size());
   for (const std::size_t t : order) {
-    const auto handle = engine.submit(allreduce_of(all.values[t], "t" + std::to_string(t), group));
+    const auto handle =
+        engine.submit(allreduce_of(tensor_set.values[t], "t" + std::to_string(t), group));
     ASSERT_TRUE(handle.ok()) << handle.status().message();
     handles[t] = *handle;
   }
   const auto members = static_cast<float>(engine.ranks_of(group).size());
   for (std::size_t t = 0; t < handles.size(); ++t) {
-    ASSERT_TRUE(engine.wait(handles[t], kHangGuard));
+    ASSERT_TRUE(engine.wait(handles[t], kTestTimeout));
     ASSERT_EQ(engine.take(handles[t]).status, Status());
-    ASSERT_EQ(all.values[t].back(), members * static_cast<float>(t + 1));
+    ASSERT_EQ(tensor_set.values[t].back(), members * static_cast<float>(t + 1));
   }
 }
 
 TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessages) {
   constexpr int kSize = 3;
-  std::barrier<> together(kSize);
+  std::barrier<> all_ranks(kSize);
   run_spied_job(kSize, kSmallBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (int round = 0; round < 50; ++round) {
       std::vector<float> values(static_cast<std::size_t>(1 + round % 5), 1.0F);
       ASSERT_EQ(allreduce(engine, values), Status());
       ASSERT_EQ(barrier(engine), Status());
     }
-    together.arrive_and_wait();
+    all_ranks.arrive_and_wait();
     EXPECT_EQ(spy.message_bytes(), 0U);
-    together.arrive_and_wait();
+    all_ranks.arrive_and_wait();
   });
 }
 
@@ -71,35 +72,35 @@ INSTANTIATE_TEST_SUITE_P(Sizes, InAnyOrder, ::testing::Values(2, 3, 4));
 // requires that one of many series of iterations sends no messages.
 TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
   const int size = GetParam();
-  std::barrier<> together(size);
+  std::barrier<> all_ranks(size);
   run_spied_job(size, kSmallBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     constexpr int kTensors = 20;
     constexpr int kIterations = 20;
     std::mt19937 random(static_cast<unsigned>(engine.topology().rank));
-    bool silent = false;
+    bool series_was_silent = false;
     std::uint32_t steps = 0;
-    for (int series = 0; series < 100 && !silent; ++series) {
-      together.arrive_and_wait();
+    for (int series = 0; series < 100 && !series_was_silent; ++series) {
+      all_ranks.arrive_and_wait();
       const std::uint64_t bytes_before = spy.message_bytes();
       const std::uint32_t steps_before = spy.steps();
-      together.arrive_and_wait();
+      all_ranks.arrive_and_wait();
       for (int iteration = 0; iteration < kIterations; ++iteration)
         iterate(engine, kTensors, random);
-      together.arrive_and_wait();
-      silent = spy.message_bytes() == bytes_before;
+      all_ranks.arrive_and_wait();
+      series_was_silent = spy.message_bytes() == bytes_before;
       steps = spy.steps() - steps_before;
     }
-    EXPECT_TRUE(silent);
+    EXPECT_TRUE(series_was_silent);
     EXPECT_GT(spy.message_bytes(), 0U);
     EXPECT_LT(steps, kIterations * kTensors) << "nothing was fused";
   });
 }
 
 // Each rank predicts a step that the other rank has not submitted. Neither rank writes any output,
-// and both run the rolled back steps later.
+// and both ranks run the rolled-back steps later.
 TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
   constexpr int kSize = 2;
-  std::barrier<> together(kSize);
+  std::barrier<> all_ranks(kSize);
   run_spied_job(kSize, 1 << 20, [&](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;
     for (const bool batches : {true, false}) {
@@ -119,12 +120,12 @@ TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
       expect_no_completion();
       for (const auto& tensor : values)
         EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
-      expect_no_completion();  // takes the progress lock, so later writes are ordered after these
+      expect_no_completion();  // takes the progress lock, so later writes come after these
                                // reads
-      together.arrive_and_wait();
+      all_ranks.arrive_and_wait();
       for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
       for (const Handle handle : handles) {
-        EXPECT_TRUE(engine.wait(handle, kHangGuard));
+        EXPECT_TRUE(engine.wait(handle, kTestTimeout));
         EXPECT_EQ(engine.take(handle).status, Status());
       }
       for (const auto& tensor : values)
@@ -153,7 +154,7 @@ std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt199
   return calls;
 }
 
-TEST(Replan, OverlappingGroupsInDifferentOrders) {
+TEST(Replan, OverlappingGroupsMayBeUsedInDifferentOrders) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [](Engine& engine) {
     std::mt19937 random(static_cast<unsigned>(engine.topology().rank) + 7);
@@ -163,7 +164,7 @@ TEST(Replan, OverlappingGroupsInDifferentOrders) {
         call.handle = engine.submit(allreduce_of(call.values, call.name, call.group)).value();
       std::ranges::shuffle(calls, random);
       for (const GroupCall& call : calls) {
-        ASSERT_TRUE(engine.wait(call.handle, kHangGuard));
+        ASSERT_TRUE(engine.wait(call.handle, kTestTimeout));
         ASSERT_EQ(engine.take(call.handle).status, Status());
         ASSERT_EQ(call.values.back(), call.group == kWorld ? 3.0F : 2.0F);
       }
@@ -171,8 +172,8 @@ TEST(Replan, OverlappingGroupsInDifferentOrders) {
   });
 }
 
-// While the members follow a plan, they announce nothing that the coordinator could compare. So a
-// mismatch is at first a misprediction.
+// Members that follow a plan send no announcements that the coordinator could compare. So a
+// mismatch first becomes a misprediction.
 TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kSmallBucketBytes, [](Engine& engine, const GroupSpy&) {
@@ -180,33 +181,33 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
     std::mt19937 random(static_cast<unsigned>(rank));
     for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
     for (int iteration = 0; iteration < 3; ++iteration) {
-      Tensors all(6);
+      Tensors tensor_set(6);
       std::vector<Handle> handles;
       for (std::size_t t = 0; t < 6; ++t) {
-        Submission call = allreduce_of(all.values[t], "t" + std::to_string(t));
+        Submission call = allreduce_of(tensor_set.values[t], "t" + std::to_string(t));
         if (t == 2 && rank == 1) call.dtype = DType::kInt32;
         if (t == 4 && rank == 2) call.prescale = std::numeric_limits<double>::infinity();
         handles.push_back(engine.submit(call).value());
       }
       for (std::size_t t = 0; t < 6; ++t) {
-        ASSERT_TRUE(engine.wait(handles[t], kHangGuard));
+        ASSERT_TRUE(engine.wait(handles[t], kTestTimeout));
         const Status status = engine.take(handles[t]).status;
         if (t == 4) {
           ASSERT_EQ(status, Status::fix_call("rank 2: allreduce `t4` got the prescale factor inf "
                                              "and the postscale factor 1; both must be finite"));
-          ASSERT_EQ(all.values[t].back(), 5.0F);
+          ASSERT_EQ(tensor_set.values[t].back(), 5.0F);
           continue;
         }
         if (t != 2) {
           ASSERT_EQ(status, Status());
-          ASSERT_EQ(all.values[t].back(), kSize * static_cast<float>(t + 1));
+          ASSERT_EQ(tensor_set.values[t].back(), kSize * static_cast<float>(t + 1));
           continue;
         }
         ASSERT_EQ(status.code(), StatusCode::kFixCall);
         EXPECT_THAT(status.message(), HasSubstr("`t2`"));
         EXPECT_THAT(status.message(), HasSubstr("int32"));
         EXPECT_THAT(status.message(), HasSubstr("float32"));
-        ASSERT_EQ(all.values[t].back(), 3.0F);
+        ASSERT_EQ(tensor_set.values[t].back(), 3.0F);
       }
     }
     for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
@@ -215,17 +216,17 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
 
 // Ranks have different amounts of data and join: once before the group has learned a plan, and once
 // after it has.
-TEST(Replan, RanksJoinInAnyMode) {
+TEST(Replan, RanksMayJoinBeforeAndAfterAPlanIsLearned) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kSmallBucketBytes, [](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (const int iterations : {0, 20, 3}) {
       for (int iteration = 0; iteration < iterations; ++iteration) iterate(engine, 6, random);
-      for (int extra = 0; extra < rank; ++extra) {
+      for (int extra_step = 0; extra_step < rank; ++extra_step) {
         std::vector<float> values(1000, 1.0F);
         ASSERT_EQ(allreduce(engine, values, "t3"), Status());
-        ASSERT_EQ(values.back(), static_cast<float>(kSize - 1 - extra));
+        ASSERT_EQ(values.back(), static_cast<float>(kSize - 1 - extra_step));
       }
       Submission join;
       join.operation = Operation::kJoin;

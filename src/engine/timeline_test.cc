@@ -28,9 +28,11 @@ class EngineTimelineTest : public ::testing::Test {
     return text.str();
   }
   static int count(const std::string& text, std::string_view part) {
-    int found = 0;
-    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
+    int occurrences = 0;
+    for (auto position = text.find(part); position != std::string::npos;
+         position = text.find(part, position + 1))
+      ++occurrences;
+    return occurrences;
   }
 
   std::string folder_ = "/tmp/farandole-timeline-XXXXXX";
@@ -135,8 +137,8 @@ TEST(JobName, IsTheSameForAllUsersOfAStore) {
   ASSERT_TRUE(name.ok());
   EXPECT_EQ(*job_name(store), *name);
   EXPECT_EQ(name->find_first_not_of("0123456789."), std::string::npos);
-  MemoryStore other;
-  EXPECT_NE(*job_name(other), *name);
+  MemoryStore other_store;
+  EXPECT_NE(*job_name(other_store), *name);
 }
 
 }  // namespace

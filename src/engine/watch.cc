@@ -28,8 +28,8 @@ Watch::Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& lo
 Watch::~Watch() { stop(); }
 
 Status Watch::start() {
-  stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
-  epoll_ = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
+  stop_event_ = Descriptor::above_standard_streams(::eventfd(0, EFD_CLOEXEC));
+  epoll_ = Descriptor::above_standard_streams(::epoll_create1(EPOLL_CLOEXEC));
   if (!stop_event_.valid() || !epoll_.valid())
     return Status::stop(format_text("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
@@ -49,10 +49,10 @@ Status Watch::start() {
 }
 
 Status Watch::add(int descriptor, std::uint32_t data) {
-  epoll_event interest{};
-  interest.events = EPOLLIN;
-  interest.data.u32 = data;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0) return {};
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = data;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0) return {};
   return Status::stop(
       format_text("cannot watch the other workers (epoll_ctl: {}); the limit is in "
                   "/proc/sys/fs/epoll/max_user_watches",
@@ -61,8 +61,8 @@ Status Watch::add(int descriptor, std::uint32_t data) {
 
 void Watch::stop() {
   if (!thread_.joinable()) return;
-  const std::uint64_t one = 1;
-  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
+  const std::uint64_t increment = 1;
+  while (::write(stop_event_.get(), &increment, sizeof(increment)) != sizeof(increment))
     CHECK(errno == EINTR, "an eventfd can be incremented");
   thread_.join();
   stop_event_.reset();
@@ -70,19 +70,19 @@ void Watch::stop() {
 }
 
 // This thread must not allocate memory, because it could not report a failure. It uses epoll,
-// because poll() fails if it gets more descriptors than RLIMIT_NOFILE allows, and the user's
-// program may lower this limit.
+// because poll() fails with more descriptors than RLIMIT_NOFILE allows, and the user's program may
+// lower this limit.
 void Watch::run() {
-  begin_own_thread("farandole-watch");
+  set_up_own_thread("farandole-watch");
   for (;;) {
-    epoll_event ready{};
-    const int count = ::epoll_wait(epoll_.get(), &ready, 1, -1);
+    epoll_event event{};
+    const int count = ::epoll_wait(epoll_.get(), &event, 1, -1);
     if (count != 1) {
       CHECK(errno == EINTR, "epoll_wait fails for no other reason on a valid descriptor");
       continue;
     }
-    if (ready.data.u32 == kStopEvent) return;
-    process_ended(static_cast<int>(ready.data.u32));
+    if (event.data.u32 == kStopEvent) return;
+    process_ended(static_cast<int>(event.data.u32));
   }
 }
 

@@ -1,6 +1,6 @@
-// Watch: waits until the process of another rank ends, and closes the epoch if the rank had not
-// left the job before. It uses only pidfds. A socket would not show the death, because a forked
-// child of that process (such as a data loader) may keep the socket open.
+// Watch: waits until the process of another rank ends. If that rank had not left the job before,
+// closes the epoch. It uses pidfds, because a socket would not show the death: a forked child of
+// that process (such as a data loader) may keep the socket open.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 3> kFirstTypes{"chief", "master", "workerpool0"};
-constexpr std::string_view kWorkers = "worker";  // also begins the names of further pools
+constexpr std::array<std::string_view, 3> kTypesOfFirstProcess{"chief", "master", "workerpool0"};
+constexpr std::string_view kWorkerPrefix =
+    "worker";  // further pools are workerpool1, workerpool2, …
 
 struct ClusterVariable {
   const char* name;
@@ -24,31 +25,34 @@ struct ClusterVariable {
 constexpr std::array<ClusterVariable, 2> kClusterVariables{
     {{"CLUSTER_SPEC", "Vertex AI"}, {"TF_CONFIG", kTfConfig}}};
 
-Status wrong_value(std::string_view variable, std::string_view text, std::string_view expected) {
+Status wrong_value_error(std::string_view variable, std::string_view text,
+                         std::string_view expected) {
   return Status::fix_call(format_text("{} is \"{}\", but it must have {}; correct it or unset it",
                                       variable, escape_controls(std::string(text)), expected));
 }
 
-bool is_first_type(std::string_view type) { return std::ranges::count(kFirstTypes, type) > 0; }
+bool is_first_type(std::string_view type) {
+  return std::ranges::count(kTypesOfFirstProcess, type) > 0;
+}
 
-// In the order of their numbers. The names of a JSON object are sorted, so workerpool2 follows
-// workerpool1.
-std::vector<std::string> counting_types(const Json& cluster) {
+// Returns the types of processes that we number, without parameter servers and evaluators, in the
+// order of the numbers. The names in a JSON object are sorted, so workerpool2 follows workerpool1.
+std::vector<std::string> numbered_types(const Json& cluster) {
   std::vector<std::string> types;
   for (const bool is_first : {true, false})
     for (const auto& [type, hosts] : cluster.items())
-      if (is_first_type(type) == is_first && (is_first || type.starts_with(kWorkers)))
+      if (is_first_type(type) == is_first && (is_first || type.starts_with(kWorkerPrefix)))
         types.push_back(type);
   return types;
 }
 
-bool is_list_of_texts(const Json& value) {
+bool is_list_of_strings(const Json& value) {
   return value.is_array() && std::ranges::all_of(value, [](const Json& item) {
            return item.is_string() && !item.get_ref<const std::string&>().empty();
          });
 }
 
-// "fd00::1" for "[fd00::1]:2222", "hen" for "hen:2222" and "hen".
+// Returns "fd00::1" for "[fd00::1]:2222", and "hen" for "hen:2222" or "hen".
 std::string without_port(std::string address) {
   const auto colon = address.rfind(':');
   const bool is_bracketed = address.front() == '[';
@@ -62,12 +66,12 @@ bool has_cluster_and_task(const Json& value) {
   if (!value.is_object() || !value.contains("cluster") || !value.contains("task")) return false;
   const Json& task = value["task"];
   const Json& cluster = value["cluster"];
-  return cluster.is_object() && std::ranges::all_of(cluster, is_list_of_texts) &&
+  return cluster.is_object() && std::ranges::all_of(cluster, is_list_of_strings) &&
          task.is_object() && task.contains("type") && task["type"].is_string() &&
          task.contains("index");
 }
 
-// TensorFlow accepts the index as a number and as a text.
+// The index may be a number or a text, as in TensorFlow.
 std::optional<std::size_t> index_of(const Json& index) {
   if (index.is_number_unsigned()) return index.get<std::size_t>();
   if (!index.is_string()) return std::nullopt;
@@ -81,25 +85,26 @@ Result<std::optional<ClusterTask>> task_in_cluster(const ClusterVariable& variab
                                                    std::string_view text) {
   const Json value = Json::parse(text, nullptr, false);
   if (!has_cluster_and_task(value)) {
-    return wrong_value(variable.name, text,
-                       "a cluster with lists of addresses, and a task with its type and index");
+    return wrong_value_error(
+        variable.name, text,
+        "a cluster with lists of addresses, and a task with its type and index");
   }
   const std::string type = value["task"]["type"];
   const auto index = index_of(value["task"]["index"]);
   const Json& cluster = value["cluster"];
   if (!index || !cluster.contains(type) || *index >= cluster[type].size())
-    return wrong_value(variable.name, text, "a task that is in the cluster");
+    return wrong_value_error(variable.name, text, "a task that is in the cluster");
   ClusterTask task{.scheduler = variable.scheduler};
   std::vector<std::string> addresses;
-  bool counts = false;
-  for (const std::string& other : counting_types(cluster)) {
-    if (other == type) {
+  bool is_numbered = false;
+  for (const std::string& cluster_type : numbered_types(cluster)) {
+    if (cluster_type == type) {
       task.node = static_cast<int>(addresses.size() + *index);
-      counts = true;
+      is_numbered = true;
     }
-    for (const Json& address : cluster[other]) addresses.push_back(address);
+    for (const Json& address : cluster[cluster_type]) addresses.push_back(address);
   }
-  if (!counts) return std::optional<ClusterTask>();
+  if (!is_numbered) return std::optional<ClusterTask>();
   task.nodes = static_cast<int>(addresses.size());
   task.first_host = without_port(addresses.front());
   return std::optional(std::move(task));
@@ -108,10 +113,11 @@ Result<std::optional<ClusterTask>> task_in_cluster(const ClusterVariable& variab
 Result<std::optional<ClusterTask>> task_of_sagemaker(std::string_view hosts,
                                                      std::string_view current) {
   const Json value = Json::parse(hosts, nullptr, false);
-  if (!is_list_of_texts(value)) return wrong_value("SM_HOSTS", hosts, "a list of host names");
+  if (!is_list_of_strings(value))
+    return wrong_value_error("SM_HOSTS", hosts, "a list of host names");
   const auto found = std::ranges::find(value, Json(current));
   if (found == value.end())
-    return wrong_value("SM_CURRENT_HOST", current, "one of the names in SM_HOSTS");
+    return wrong_value_error("SM_CURRENT_HOST", current, "one of the names in SM_HOSTS");
   return std::optional(ClusterTask{.scheduler = "SageMaker",
                                    .node = static_cast<int>(found - value.begin()),
                                    .nodes = static_cast<int>(value.size()),

@@ -11,21 +11,22 @@
 
 namespace farandole {
 
-// The scheduler of a task that TF_CONFIG describes. It is not known what has set this variable.
+// ClusterTask::scheduler of a task that TF_CONFIG describes. Many schedulers set this variable, so
+// their name is unknown.
 inline constexpr std::string_view kTfConfig = "TF_CONFIG";
 
 struct ClusterTask {
   std::string_view scheduler;  // "SageMaker"
-  int node = 0;                // the number of this process
+  int node = 0;                // the number of this process, from 0
   int nodes = 1;
-  std::string first_host{};  // of process 0, without a port
+  std::string first_host{};  // the host of process 0, without a port
 };
 
 // Reads SM_HOSTS and SM_CURRENT_HOST of SageMaker, CLUSTER_SPEC of Vertex AI, or TF_CONFIG. The
 // processes of the last two are numbered in the order of the types: a chief (or master, or
 // workerpool0) first, then the workers (or further pools). Parameter servers and evaluators do not
-// count. Empty if no variable is set, or if this process does not count. Errors: kFixCall if a
-// value is not what the cloud sets.
+// count. Empty if no variable is set, or if this process is a parameter server or an evaluator.
+// Errors: kFixCall if a variable has no valid value.
 Result<std::optional<ClusterTask>> find_cluster_task(const Environment& environment);
 
 }  // namespace farandole

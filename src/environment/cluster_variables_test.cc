@@ -28,7 +28,7 @@ std::string found(const Variables& variables) {
          std::to_string((*task)->nodes) + " at " + (*task)->first_host;
 }
 
-TEST(ClusterVariables, OfSageMaker) {
+TEST(ClusterVariables, DescribeATaskOfSageMaker) {
   const std::string hosts = R"(["algo-1","algo-2"])";
   EXPECT_EQ(found({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-1"}}), "SageMaker 0/2 at algo-1");
   EXPECT_EQ(found({{"SM_HOSTS", hosts}, {"SM_CURRENT_HOST", "algo-2"}}), "SageMaker 1/2 at algo-1");
@@ -41,7 +41,7 @@ TEST(ClusterVariables, OfSageMaker) {
         << wrong;
 }
 
-TEST(ClusterVariables, OfVertexAi) {
+TEST(ClusterVariables, DescribeATaskOfVertexAi) {
   const auto variables = [](const std::string& type, const std::string& index) {
     return Variables{
         {"CLUSTER_SPEC",
@@ -55,7 +55,7 @@ TEST(ClusterVariables, OfVertexAi) {
   EXPECT_THAT(found(variables("workerpool1", "2")), HasSubstr("a task that is in the cluster"));
 }
 
-TEST(ClusterVariables, OfTensorFlow) {
+TEST(ClusterVariables, DescribeATaskOfTensorFlow) {
   const auto variables = [](const std::string& task) {
     return Variables{
         {"TF_CONFIG", R"({"cluster":{"worker":["[fd00::2]:1","c"],"chief":["[fd00::1]:1"],)"

@@ -9,23 +9,23 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint64_t kPortFirst = kPortOfOwnHosts;
-constexpr std::uint64_t kPorts = 10000;
+constexpr std::uint64_t kPortFirst = kPortOnExclusiveHosts;
+constexpr std::uint64_t kPortCount = 10000;
 
-// The number of a job may be a port that another program of this job uses.
+// Never returns `job` itself: with torchrun, this number is a port that torch.distributed uses.
 std::uint64_t port_of_job(std::uint64_t job, std::uint64_t part) {
-  const std::uint64_t choice = job * 31 + part;
-  const std::uint64_t port = kPortFirst + choice % kPorts;
-  return port == job ? kPortFirst + (choice + 1) % kPorts : port;
+  const std::uint64_t offset = job * 31 + part;
+  const std::uint64_t port = kPortFirst + offset % kPortCount;
+  return port == job ? kPortFirst + (offset + 1) % kPortCount : port;
 }
 
 }  // namespace
 
 std::optional<std::uint64_t> leading_number(std::string_view text) {
   std::uint64_t number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole =
-      rest == text.data() + text.size() || *rest == '(' || *rest == ',' || *rest == '-';
+  const auto [parse_end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = parse_end == text.data() + text.size() || *parse_end == '(' ||
+                        *parse_end == ',' || *parse_end == '-';
   if (error != std::errc() || !is_whole || number > INT32_MAX) return std::nullopt;
   return number;
 }
@@ -50,26 +50,26 @@ std::optional<std::string> endpoint_of(const Environment& environment,
 std::string first_of_host_list(std::string_view list) {
   std::string host;
   bool in_brackets = false;
-  bool skips = false;  // the rest of a bracket
+  bool skips_to_bracket_end = false;
   for (const char letter : list) {
     if (letter == '[' || letter == ']') {
       in_brackets = letter == '[';
-      skips = false;
+      skips_to_bracket_end = false;
     } else if (!in_brackets && letter == ',') {
       break;
     } else if (in_brackets && (letter == ',' || letter == '-')) {
-      skips = true;
-    } else if (!skips) {
+      skips_to_bracket_end = true;
+    } else if (!skips_to_bracket_end) {
       host += letter;
     }
   }
   return host;
 }
 
-Result<int> number_in(const Environment& environment, const char* variable,
-                      std::string_view launcher, int otherwise) {
+Result<int> leading_number_in(const Environment& environment, const char* variable,
+                              std::string_view launcher, int default_value) {
   const std::string_view text = variable_text(environment, variable);
-  if (text.empty()) return otherwise;
+  if (text.empty()) return default_value;
   if (const auto number = leading_number(text)) return static_cast<int>(*number);
   return Status::fix_call(
       format_text("{} is \"{}\", which is not what {} sets; correct it or unset it", variable,

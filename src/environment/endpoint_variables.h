@@ -12,12 +12,12 @@
 
 namespace farandole {
 
-// The names of the variables; an empty name if the launcher sets none.
+// The names of the variables. A name is empty if the launcher has no such variable.
 struct EndpointVariables {
-  const char* host_list = "";  // the hosts, as Slurm writes them; the first one counts
-  const char* host = "";       // or that host alone
-  const char* address = "";    // or that host with a port
-  const char* port = "";       // a port there
+  const char* host_list = "";  // all hosts, as Slurm writes them; we use the first host
+  const char* host = "";       // only the first host
+  const char* address = "";    // the first host with a port
+  const char* port = "";       // a port of the first host
   // Numbers that differ between jobs, and between the parts or attempts of a job. If there is no
   // port, a port from 20000 to 29999 is computed from these numbers, so that jobs take different
   // ports.
@@ -30,26 +30,27 @@ inline constexpr EndpointVariables kEndpointOfSlurm{.host_list = "SLURM_STEP_NOD
                                                     .job = "SLURM_JOB_ID",
                                                     .part = "SLURM_STEP_ID"};
 
-// Azure ML and Azure Batch start mpirun themselves.
+// Azure ML and Azure Batch set this variable when they start mpirun for the user.
 inline constexpr EndpointVariables kEndpointOfAzure{.address = "AZ_BATCH_MASTER_NODE"};
 
-// Returns "host:port", or empty if the variables do not give it. `environment` answers like getenv.
+// Returns "host:port". Empty if the variables do not contain a host and a port. `environment`
+// answers like getenv.
 std::optional<std::string> endpoint_of(const Environment& environment,
                                        const EndpointVariables& variables);
 
-// The port of jobs that have their hosts for themselves.
-inline constexpr std::uint16_t kPortOfOwnHosts = 20000;
+// The port for a job that shares its hosts with no other job.
+inline constexpr std::uint16_t kPortOnExclusiveHosts = 20000;
 
-// The first host in a list of Slurm: "tux003" in "tux[003-005,7],hen".
+// Returns the first host of a Slurm host list: "tux003" for "tux[003-005,7],hen".
 std::string first_of_host_list(std::string_view list);
 
 // Reads "2", and the first number of "2(x3)", "2,1" and "2-4", as Slurm writes lists. Empty if the
 // text is something else, or the number is above INT32_MAX.
 std::optional<std::uint64_t> leading_number(std::string_view text);
 
-// Returns the leading number of a variable, or `otherwise` if the variable is not set. Errors:
+// Returns the leading number of a variable, or `default_value` if the variable is not set. Errors:
 // kFixCall with the name of the `launcher` that should have set it.
-Result<int> number_in(const Environment& environment, const char* variable,
-                      std::string_view launcher, int otherwise);
+Result<int> leading_number_in(const Environment& environment, const char* variable,
+                              std::string_view launcher, int default_value);
 
 }  // namespace farandole

@@ -37,7 +37,7 @@ TEST(EndpointVariables, JobsHaveDifferentPorts) {
   EXPECT_EQ(port("17", "1"), "hen:20528");
   EXPECT_EQ(port("17", ""), "hen:20527");
   EXPECT_EQ(port("29500", "0"), "hen:24500");
-  // torch.distributed uses the port that is the number here.
+  // The number of the job may be the port of torch.distributed, which we must not use.
   for (int number = 20000; number < 30000; ++number)
     for (const std::string part : {"0", "1", "10"})
       ASSERT_NE(port(std::to_string(number), part), "hen:" + std::to_string(number));
@@ -52,7 +52,7 @@ TEST(EndpointVariables, MayBeIncomplete) {
   EXPECT_EQ(endpoint({{"HOST", "hen"}, {"PORT", "x"}}), std::nullopt);
 }
 
-TEST(EndpointVariables, FirstHostOfAList) {
+TEST(EndpointVariables, TheFirstHostOfAListIsFound) {
   EXPECT_EQ(first_of_host_list("tux003"), "tux003");
   EXPECT_EQ(first_of_host_list("tux[003-005,7],hen"), "tux003");
   EXPECT_EQ(first_of_host_list("a[1,3]b[04-09].example"), "a1b04.example");
@@ -60,7 +60,7 @@ TEST(EndpointVariables, FirstHostOfAList) {
   EXPECT_EQ(first_of_host_list(""), "");
 }
 
-TEST(EndpointVariables, LeadingNumbers) {
+TEST(EndpointVariables, LeadingNumbersAreRead) {
   EXPECT_EQ(leading_number("2"), 2U);
   EXPECT_EQ(leading_number("2(x3),1"), 2U);
   EXPECT_EQ(leading_number("2,1"), 2U);

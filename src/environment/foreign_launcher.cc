@@ -13,7 +13,8 @@
 namespace farandole {
 namespace {
 
-// The environment variables that a launcher sets; an empty name if it sets none.
+// The environment variables that a launcher sets. A name is empty if the launcher has no such
+// variable.
 struct Launcher {
   std::string_view name;
   const char* rank;
@@ -23,12 +24,12 @@ struct Launcher {
   // Variables that differ between the jobs of a user, and are the same on all ranks. The rendezvous
   // id contains those that are set.
   std::array<const char*, 4> job;
-  const char* job_of_host = "";  // the same, but it may differ between the hosts of a job
+  const char* job_of_host = "";  // like `job`, but may differ between the hosts
   // The variable with the descriptor of a socket to the launcher's process on this host. Such a
   // process starts one job only.
   const char* socket = nullptr;
   const char* hosts = "";        // how many hosts there are
-  EndpointVariables endpoint{};  // of rank 0
+  EndpointVariables endpoint{};  // where rank 0 can be reached
   // Whether `farandole run` also sets this launcher's variables, for other libraries. Then the
   // environment variable kTorchrunJobVariable has the value kOwnTorchrunJob.
   bool is_imitated = false;
@@ -36,8 +37,8 @@ struct Launcher {
 
 constexpr const char* kPmiRank = "PMI_RANK";
 
-// The first launcher whose rank and size variables are set is taken. srun may start the other
-// launchers, but they hardly ever start srun, so srun comes last.
+// The first launcher with a rank variable and a size variable that are set counts. srun may start
+// the other launchers, but they hardly ever start srun, so srun comes last.
 constexpr std::array<Launcher, 6> kLaunchers = {{
     {.name = "torchrun",
      .rank = "RANK",
@@ -45,7 +46,7 @@ constexpr std::array<Launcher, 6> kLaunchers = {{
      .local_rank = "LOCAL_RANK",
      .local_size = "LOCAL_WORLD_SIZE",
      .job = {"MASTER_ADDR", "MASTER_PORT", kTorchrunJobVariable, "TORCHELASTIC_RESTART_COUNT"},
-     // torch.distributed itself uses MASTER_PORT.
+     // torch.distributed itself listens at MASTER_PORT, so we compute another port.
      .endpoint = {.host = "MASTER_ADDR",
                   .job = "MASTER_PORT",
                   .part = "TORCHELASTIC_RESTART_COUNT"},
@@ -100,7 +101,7 @@ bool has_started_this_process(const Environment& environment, const Launcher& la
 
 // Returns −1 if the variable is not set.
 Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name) {
-  return number_in(environment, name, launcher.name, -1);
+  return leading_number_in(environment, name, launcher.name, -1);
 }
 
 Result<RankTopology> topology_of(const Environment& environment, const Launcher& launcher) {
@@ -138,8 +139,8 @@ Result<bool> is_on_several_hosts(const Environment& environment, const Launcher&
   return has_secret(environment) || !variable_text(environment, "FARANDOLE_JOB_STORE").empty();
 }
 
-// On one host, the local numbers are the global ones. In a list such as "2(x3),1", the first number
-// says nothing about this host.
+// On one host, the local rank and size are the global ones. In a list such as "2(x3),1", the first
+// number says nothing about this host.
 void correct_local_numbers(const Environment& environment, const Launcher& launcher,
                            ForeignJob& job) {
   RankTopology& topology = job.topology;
@@ -188,7 +189,7 @@ Status check_run_id(const Environment& environment, const Launcher& launcher) {
 
 struct JobVariables {
   std::string found;       // a line for each variable that is set
-  std::string looked_for;  // the names of all
+  std::string looked_for;  // the names of all variables that may be set
 };
 
 JobVariables job_variables(const Environment& environment, const Launcher& launcher,
@@ -218,7 +219,7 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   if (is_on_several_hosts) {
     Digest digest;
     digest.add(id);
-    return format_text("{:016x}", digest.value());  // it begins keys, so it must be short
+    return format_text("{:016x}", digest.value());  // short: keys of the Store begin with it
   }
   if (!variables.found.empty()) return id;
   return Status::fix_call(format_text(

@@ -12,19 +12,19 @@
 
 namespace farandole {
 
-// `farandole run` also sets torchrun's variables, for other libraries. It sets this variable, in
-// which torchrun puts the id of a job, to kOwnTorchrunJob. So the ranks of `farandole run` are not
-// mistaken for ranks of torchrun.
+// In this variable, torchrun puts the id of a job. `farandole run` also sets torchrun's variables,
+// for other libraries, but sets this one to kOwnTorchrunJob. So we do not mistake its ranks for
+// ranks of torchrun.
 inline constexpr const char* kTorchrunJobVariable = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kOwnTorchrunJob = "started-by-farandole-run";
 
 struct ForeignJob {
   RankTopology topology;
-  // The same text on all ranks of the job. On one host, it is different from every other job's.
+  // The same text on all ranks of the job. If the job is on one host, no other job has this text.
   std::string rendezvous_id;
   bool is_on_several_hosts = false;
   // If there are several hosts: "host:port", where rank 0 serves the Store of the job. Empty if the
-  // launcher does not give it.
+  // launcher's variables do not contain it.
   std::string job_store;
 };
 

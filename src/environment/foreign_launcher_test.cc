@@ -53,9 +53,9 @@ Variables with(Variables variables, const std::string& name, const std::string& 
 }
 
 TEST(ForeignLauncher, IgnoresWhatOurLauncherSetsForOtherLibraries) {
-  const Variables ours = with(kTorchrun, kTorchrunJobVariable, kOwnTorchrunJob);
-  EXPECT_FALSE(find(ours)->has_value());
-  Variables both = ours;
+  const Variables started_by_farandole = with(kTorchrun, kTorchrunJobVariable, kOwnTorchrunJob);
+  EXPECT_FALSE(find(started_by_farandole)->has_value());
+  Variables both = started_by_farandole;
   both.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}});
   EXPECT_EQ(job_of(both).topology.size, 1);
 }
@@ -139,8 +139,8 @@ TEST(ForeignLauncher, SeveralHostsNeedASecret) {
             "one host");
 }
 
-// What is expected of a job that a launcher has started on several hosts.
-struct OnHosts {
+// A job that a launcher has started on several hosts, and what we should find.
+struct JobOnHosts {
   std::string name;
   Variables variables;
   int rank;
@@ -150,12 +150,12 @@ struct OnHosts {
   std::string job_store;
 };
 
-void PrintTo(const OnHosts& job, std::ostream* stream) { *stream << job.name; }
+void PrintTo(const JobOnHosts& job, std::ostream* stream) { *stream << job.name; }
 
-class JobOnHostsTest : public ::testing::TestWithParam<OnHosts> {};
+class JobOnHostsTest : public ::testing::TestWithParam<JobOnHosts> {};
 
-TEST_P(JobOnHostsTest, IsFound) {
-  const OnHosts& expected = GetParam();
+TEST_P(JobOnHostsTest, IsFoundWithItsTopologyAndStore) {
+  const JobOnHosts& expected = GetParam();
   const ForeignJob job = job_of(with(expected.variables, "FARANDOLE_SECRET", "job.secret"));
   EXPECT_TRUE(job.is_on_several_hosts);
   EXPECT_EQ(job.topology.rank, expected.rank);
@@ -170,88 +170,88 @@ TEST_P(JobOnHostsTest, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(
     Launchers, JobOnHostsTest,
-    ::testing::Values(OnHosts{"torchrun", with(kTorchrun, "LOCAL_WORLD_SIZE", "2"), 1, 4, 1, 2,
-                              "localhost:24500"},
-                      OnHosts{"OpenMpi",
-                              {{"OMPI_COMM_WORLD_RANK", "2"},
-                               {"OMPI_COMM_WORLD_SIZE", "4"},
-                               {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                               {"PMIX_SERVER_TMPDIR", "/tmp/of-this-host"}},
-                              2,
-                              4,
-                              0,
-                              2,
-                              ""},
-                      OnHosts{"Mpich",
-                              {{"PMI_RANK", "2"},
-                               {"PMI_SIZE", "4"},
-                               {"MPI_LOCALRANKID", "0"},
-                               {"MPI_LOCALNRANKS", "2"},
-                               {"PMI_FD", "9"}},
-                              2,
-                              4,
-                              0,
-                              2,
-                              ""},
-                      OnHosts{"jsrun",
-                              {{"JSM_NAMESPACE_RANK", "3"},
-                               {"JSM_NAMESPACE_SIZE", "4"},
-                               {"JSM_NAMESPACE_LOCAL_RANK", "1"},
-                               {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
-                               {"LSB_JOBID", "12"}},
-                              3,
-                              4,
-                              1,
-                              2,
-                              ""},
-                      OnHosts{"Flux",
-                              {{"FLUX_TASK_RANK", "3"},
-                               {"FLUX_JOB_SIZE", "4"},
-                               {"FLUX_TASK_LOCAL_ID", "1"},
-                               {"FLUX_JOB_NNODES", "2"},
-                               {"FLUX_JOB_ID", "f12"}},
-                              3,
-                              4,
-                              1,
-                              -1,
-                              ""},
+    ::testing::Values(JobOnHosts{"torchrun", with(kTorchrun, "LOCAL_WORLD_SIZE", "2"), 1, 4, 1, 2,
+                                 "localhost:24500"},
+                      JobOnHosts{"OpenMpi",
+                                 {{"OMPI_COMM_WORLD_RANK", "2"},
+                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                  {"PMIX_SERVER_TMPDIR", "/tmp/of-this-host"}},
+                                 2,
+                                 4,
+                                 0,
+                                 2,
+                                 ""},
+                      JobOnHosts{"Mpich",
+                                 {{"PMI_RANK", "2"},
+                                  {"PMI_SIZE", "4"},
+                                  {"MPI_LOCALRANKID", "0"},
+                                  {"MPI_LOCALNRANKS", "2"},
+                                  {"PMI_FD", "9"}},
+                                 2,
+                                 4,
+                                 0,
+                                 2,
+                                 ""},
+                      JobOnHosts{"jsrun",
+                                 {{"JSM_NAMESPACE_RANK", "3"},
+                                  {"JSM_NAMESPACE_SIZE", "4"},
+                                  {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+                                  {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
+                                  {"LSB_JOBID", "12"}},
+                                 3,
+                                 4,
+                                 1,
+                                 2,
+                                 ""},
+                      JobOnHosts{"Flux",
+                                 {{"FLUX_TASK_RANK", "3"},
+                                  {"FLUX_JOB_SIZE", "4"},
+                                  {"FLUX_TASK_LOCAL_ID", "1"},
+                                  {"FLUX_JOB_NNODES", "2"},
+                                  {"FLUX_JOB_ID", "f12"}},
+                                 3,
+                                 4,
+                                 1,
+                                 -1,
+                                 ""},
                       // srun gives the numbers of all hosts, in a list.
-                      OnHosts{"srun",
-                              {{"SLURM_PROCID", "3"},
-                               {"SLURM_STEP_NUM_TASKS", "4"},
-                               {"SLURM_LOCALID", "0"},
-                               {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
-                               {"SLURM_STEP_NUM_NODES", "2"},
-                               {"SLURM_STEP_NODELIST", "tux[1-2]"},
-                               {"SLURM_JOB_ID", "17"},
-                               {"SLURM_STEP_ID", "0"}},
-                              3,
-                              4,
-                              0,
-                              -1,
-                              "tux1:20527"},
+                      JobOnHosts{"srun",
+                                 {{"SLURM_PROCID", "3"},
+                                  {"SLURM_STEP_NUM_TASKS", "4"},
+                                  {"SLURM_LOCALID", "0"},
+                                  {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
+                                  {"SLURM_STEP_NUM_NODES", "2"},
+                                  {"SLURM_STEP_NODELIST", "tux[1-2]"},
+                                  {"SLURM_JOB_ID", "17"},
+                                  {"SLURM_STEP_ID", "0"}},
+                                 3,
+                                 4,
+                                 0,
+                                 -1,
+                                 "tux1:20527"},
                       // With --mpi=pmi2, srun also sets the variables of MPICH.
-                      OnHosts{"srunWithPmi",
-                              {{"PMI_RANK", "3"},
-                               {"PMI_SIZE", "4"},
-                               {"SLURM_PROCID", "3"},
-                               {"SLURM_STEP_NUM_TASKS", "4"},
-                               {"SLURM_LOCALID", "1"},
-                               {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}},
-                              3,
-                              4,
-                              1,
-                              -1,
-                              ""}),
+                      JobOnHosts{"srunWithPmi",
+                                 {{"PMI_RANK", "3"},
+                                  {"PMI_SIZE", "4"},
+                                  {"SLURM_PROCID", "3"},
+                                  {"SLURM_STEP_NUM_TASKS", "4"},
+                                  {"SLURM_LOCALID", "1"},
+                                  {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}},
+                                 3,
+                                 4,
+                                 1,
+                                 -1,
+                                 ""}),
     [](const auto& job) { return job.param.name; });
 
-TEST(ForeignLauncher, TheRestartsOfAJobOnHostsAreDifferentJobs) {
+TEST(ForeignLauncher, ARestartOnSeveralHostsIsADifferentJob) {
   const Variables first =
       with(with(kTorchrun, "LOCAL_WORLD_SIZE", "2"), "FARANDOLE_SECRET", "job.secret");
-  const ForeignJob again = job_of(with(first, "TORCHELASTIC_RESTART_COUNT", "1"));
-  EXPECT_NE(job_of(first).rendezvous_id, again.rendezvous_id);
-  EXPECT_EQ(again.job_store, "localhost:24501");
+  const ForeignJob restarted_job = job_of(with(first, "TORCHELASTIC_RESTART_COUNT", "1"));
+  EXPECT_NE(job_of(first).rendezvous_id, restarted_job.rendezvous_id);
+  EXPECT_EQ(restarted_job.job_store, "localhost:24501");
 }
 
 TEST(ForeignLauncher, WithoutLocalNumbersASecretMeansSeveralHosts) {
@@ -268,7 +268,7 @@ TEST(ForeignLauncher, WithoutLocalNumbersASecretMeansSeveralHosts) {
   EXPECT_FALSE(job_of(with(kTorchrun, "FARANDOLE_SECRET", "job.secret")).is_on_several_hosts);
 }
 
-TEST(ForeignLauncher, StartsOnSeveralHostsNeedAnIdOfTheirOwn) {
+TEST(ForeignLauncher, EachStartOnSeveralHostsNeedsANewId) {
   const Variables on_hosts =
       with(with(kTorchrun, "LOCAL_WORLD_SIZE", "2"), "FARANDOLE_SECRET", "job.secret");
   for (const std::string id : {"none", ""})

@@ -14,10 +14,12 @@
 namespace farandole {
 namespace {
 
-// The launcher knows how long to wait, and ends this worker if it must.
+// This worker waits without limit. The launcher has the time limit, and ends this worker if
+// necessary.
 constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
-// The launcher that serves it was lost, and the driver starts another one.
+// Returns whether the launcher that serves the Store was lost. In that case, the driver starts
+// another launcher.
 bool is_lost_store_of_other_host(const EngineOptions& options, Store& store) {
   return !options.job_store.empty() && !store.clock().ok();
 }
@@ -25,32 +27,36 @@ bool is_lost_store_of_other_host(const EngineOptions& options, Store& store) {
 Status take_rank_from(const std::shared_ptr<Store>& store, EngineOptions& options) {
   ProcessContext& context = *options.context;
   FARANDOLE_TRY_ASSIGN(const auto failpoint, context.failpoint(options.failpoint));
-  const std::int64_t left = context.epoch();
+  const std::int64_t left_epoch = context.epoch();
   const int worker = options.elastic_worker;
-  // After a wait that was interrupted, the key may still exist.
-  const keys::RankRequest request{
-      .left = left, .state_epoch = context.state_epoch(), .knows_state = context.knows_state()};
+  // If an earlier wait was interrupted, the key may still exist.
+  const keys::RankRequest request{.left = left_epoch,
+                                  .state_epoch = context.state_epoch(),
+                                  .knows_state = context.knows_state()};
   pass(failpoint, Failpoint::Place::kRankWanted);
-  const Status asked = store->set(keys::rank_wanted(worker), request.encode());
-  if (!asked.ok() && asked.code() != StatusCode::kFixCall) return asked;
+  const Status request_status = store->set(keys::rank_wanted(worker), request.encode());
+  if (!request_status.ok() && request_status.code() != StatusCode::kFixCall) return request_status;
   pass(failpoint, Failpoint::Place::kRankAsked);
-  const std::string answer = keys::rank_given(worker, left);
+  const std::string rank_key = keys::rank_given(worker, left_epoch);
   const std::function<bool()> interrupted = [&] {
     return !context.announced_end().empty() || (options.interrupted && options.interrupted());
   };
-  auto given = store->wait(answer, {std::chrono::steady_clock::now() + kNoLimit, interrupted});
-  if (const std::string why = context.announced_end(); !given.ok() && !why.empty())
-    return Status::stop("the group is not formed again, because the job ends: " + why);
-  FARANDOLE_TRY(given.status());
+  auto rank_value =
+      store->wait(rank_key, {std::chrono::steady_clock::now() + kNoLimit, interrupted});
+  if (const std::string end_reason = context.announced_end();
+      !rank_value.ok() && !end_reason.empty())
+    return Status::stop("the group is not formed again, because the job ends: " + end_reason);
+  FARANDOLE_TRY(rank_value.status());
   pass(failpoint, Failpoint::Place::kRankGiven);
-  FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(*given));
-  FARANDOLE_TRY(store->remove(answer));
+  FARANDOLE_TRY_ASSIGN(const auto record, keys::RankRecord::decode(*rank_value));
+  FARANDOLE_TRY(store->remove(rank_key));
   context.set_epoch(record.epoch);
-  context.make_continued_timeline(options.topology.rank, options);  // until now, this is the slot
+  // topology.rank is still the slot of the worker here.
+  context.make_continued_timeline(options.topology.rank, options);
   if (record.has_state) context.set_knows_state();
   options.topology = {.rank = record.rank, .size = record.size};
   options.rendezvous_id = keys::epoch_id(record.epoch);
-  context.keep_store(store);
+  context.keep_job_store(store);
   return {};
 }
 
@@ -66,14 +72,15 @@ Status take_elastic_rank(EngineOptions& options) {
     FARANDOLE_TRY(context.watch_launcher(options.launcher_descriptor));
   for (;;) {
     FARANDOLE_TRY_ASSIGN(const auto store, open_whole_store(options));
-    const Status taken = take_rank_from(store, options);
+    const Status status = take_rank_from(store, options);
     const bool may_try_again = context.announced_end().empty();
-    if (taken.ok() || !may_try_again || !is_lost_store_of_other_host(options, *store)) return taken;
+    if (status.ok() || !may_try_again || !is_lost_store_of_other_host(options, *store))
+      return status;
   }
 }
 
 bool may_join_again(const EngineOptions& options, const Status& failure, int tries) {
-  const auto store = options.context->kept_store();
+  const auto store = options.context->kept_job_store();
   const bool has_lost_store = store != nullptr && is_lost_store_of_other_host(options, *store);
   if (failure.code() != StatusCode::kRebuildGroup && !has_lost_store) return false;
   if (tries > 1 && std::has_single_bit(static_cast<unsigned>(tries)))

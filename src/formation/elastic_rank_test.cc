@@ -19,7 +19,8 @@
 namespace farandole {
 namespace {
 
-// The launcher of a worker. The worker is a process, because the launcher may tell it to end.
+// The launcher of a worker. The worker is a process of its own, because the launcher may tell it to
+// end.
 class ServingLauncher {
  public:
   ServingLauncher() {
@@ -34,9 +35,10 @@ class ServingLauncher {
     worker_store_ = *std::move(client);
   }
 
-  // Runs a worker that asks for a rank, and returns the exit code that `check` makes of the status.
+  // Runs a worker that asks for a rank. Returns the worker's exit code, which `check` computes from
+  // the status.
   template <class Check>
-  int worker_asks(const Check& check) {
+  int exit_code_of_worker(const Check& check) {
     const pid_t pid = ::fork();
     CHECK(pid >= 0, "fork");
     if (pid == 0) {
@@ -46,8 +48,8 @@ class ServingLauncher {
       options.elastic_worker = 3;
       options.rendezvous_descriptor = worker_store_.get();
       options.launcher_descriptor = worker_socket_.get();
-      const Status taken = take_elastic_rank(options);
-      ::_exit(check(taken, options));
+      const Status status = take_elastic_rank(options);
+      ::_exit(check(status, options));
     }
     int status = 0;
     while (::waitpid(pid, &status, WNOHANG) == 0) serve();
@@ -55,13 +57,13 @@ class ServingLauncher {
   }
 
   StoreServer& store() { return *store_; }
-  void tell(const LauncherNotice& notice) const {
+  void send_notice(const LauncherNotice& notice) const {
     CHECK(socket_->try_send(notice.encode(), {}).ok(), "the notice can be sent");
   }
 
  private:
   void serve() {
-    pollfd entry{store_->readiness(), POLLIN, 0};
+    pollfd entry{store_->ready_descriptor(), POLLIN, 0};
     ::poll(&entry, 1, 10);
     (void)store_->serve_ready();
   }
@@ -76,23 +78,24 @@ TEST(ElasticRank, ComesFromTheLauncher) {
   ServingLauncher launcher;
   const keys::RankRecord record{.epoch = 5, .rank = 1, .size = 2};
   ASSERT_EQ(launcher.store().set(keys::rank_given(3, 0), record.encode()), Status());
-  EXPECT_EQ(launcher.worker_asks([](const Status& status, const EngineOptions& options) {
+  EXPECT_EQ(launcher.exit_code_of_worker([](const Status& status, const EngineOptions& options) {
     return status.ok() && options.topology.rank == 1 && options.topology.size == 2 ? 0 : 1;
   }),
             0);
 }
 
-TEST(ElasticRank, TheWaitForItEndsIfTheJobMustEnd) {
+TEST(ElasticRank, TheWaitForARankEndsIfTheJobMustEnd) {
   ServingLauncher launcher;
-  launcher.tell({.limit = std::chrono::seconds(60), .why = "it is late"});
-  EXPECT_EQ(launcher.worker_asks([](const Status& status, const EngineOptions& /*options*/) {
-    const bool says_why = status.message().ends_with("because the job ends: it is late");
-    return status.code() == StatusCode::kStop && says_why ? 0 : 1;
-  }),
-            0);
+  launcher.send_notice({.limit = std::chrono::seconds(60), .why = "it is late"});
+  EXPECT_EQ(
+      launcher.exit_code_of_worker([](const Status& status, const EngineOptions& /*options*/) {
+        const bool says_why = status.message().ends_with("because the job ends: it is late");
+        return status.code() == StatusCode::kStop && says_why ? 0 : 1;
+      }),
+      0);
 }
 
-TEST(ElasticRank, FailuresThatMayComeAgainAreShown) {
+TEST(ElasticRank, RepeatedFailuresAreReported) {
   EngineOptions options;
   options.context = make_process_context();
   options.elastic_worker = 3;

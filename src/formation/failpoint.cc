@@ -23,12 +23,12 @@ constexpr auto kPlaces = std::to_array<std::string_view>(
      "formation.published", "formation.shared", "formation.attached", "formation.counted",
      "formation.completed", "formation.departed"});
 constexpr auto kActions = std::to_array<std::string_view>({"kill", "stop", "pause"});
-constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::milliseconds kPauseTime{100};
 
 // Returns the value of the enumeration that has this name.
 template <class Enum, std::size_t kCount>
-std::optional<Enum> named(std::string_view name,
-                          const std::array<std::string_view, kCount>& names) {
+std::optional<Enum> value_named(std::string_view name,
+                                const std::array<std::string_view, kCount>& names) {
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) return std::nullopt;
   return static_cast<Enum>(found - names.begin());
@@ -50,7 +50,7 @@ std::optional<std::int64_t> positive_number(std::string_view text) {
   return number;
 }
 
-std::vector<std::string_view> parts_of(std::string_view text) {
+std::vector<std::string_view> split_at_colons(std::string_view text) {
   std::vector<std::string_view> parts;
   for (;;) {
     const auto end = text.find(':');
@@ -64,10 +64,10 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 
 Result<std::shared_ptr<Failpoint>> Failpoint::parse(const std::string& text) {
   if (text.empty()) return {std::shared_ptr<Failpoint>()};
-  const auto parts = parts_of(text);
+  const auto parts = split_at_colons(text);
   if (parts.size() == 3) {
-    const auto place = named<Place>(parts[0], kPlaces);
-    const auto action = named<Action>(parts[1], kActions);
+    const auto place = value_named<Place>(parts[0], kPlaces);
+    const auto action = value_named<Action>(parts[1], kActions);
     const auto number = positive_number(parts[2]);
     if (place && action && number) return {std::make_shared<Failpoint>(*place, *action, *number)};
   }
@@ -79,7 +79,7 @@ Result<std::shared_ptr<Failpoint>> Failpoint::parse(const std::string& text) {
 }
 
 void Failpoint::pass(Place place) {
-  if (place == place_ && passings_left_.fetch_sub(1) == 1) act();
+  if (place == place_ && passes_left_.fetch_sub(1) == 1) act();
 }
 
 void Failpoint::act() const {
@@ -93,7 +93,7 @@ void Failpoint::act() const {
       ::kill(::getpid(), SIGSTOP);
       return;
     case Action::kPause:
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPauseTime);
       return;
   }
 }

@@ -1,6 +1,7 @@
-// Failpoint: for tests, this process dies, stops or pauses at a named place on its way into a group
-// or out of it. A signal from outside would hardly ever come between two steps of a formation. The
-// knob FARANDOLE_FAILPOINT says where, how and when: PLACE:ACTION:NUMBER.
+// Failpoint: makes a process die, stop or pause at a named place while it joins or leaves a group.
+// Tests use it because a signal from outside would rarely hit the moment between two steps of a
+// formation. The knob FARANDOLE_FAILPOINT is PLACE:ACTION:NUMBER; the process acts when it passes
+// the place for the NUMBERth time.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ namespace farandole {
 // Any thread may call its functions.
 class Failpoint {
  public:
-  // In the order in which a process passes them, from one group to the next.
+  // A process passes the places in this order when it goes from one group to the next.
   enum class Place : std::uint8_t {
     kEngineStopping,      // the engine of the old group still runs
     kEngineStopped,       // its threads have stopped, its memory is still mapped
@@ -23,9 +24,9 @@ class Failpoint {
     kRankAsked,           // the launcher has been asked
     kRankGiven,           // the launcher has answered
     kFormationPublished,  // the other ranks can read this rank's member record
-    kFormationShared,     // and can map this rank's memory
+    kFormationShared,     // the other ranks can map this rank's memory
     kFormationAttached,   // this rank has mapped the memory of the others
-    kFormationCounted,    // and the others know; the last rank has not yet told them to go on
+    kFormationCounted,    // this rank has reported that it has mapped all memory
     kFormationCompleted,  // all ranks go on; the keys of the formation still exist
     kFormationDeparted,   // this rank has removed its keys
   };
@@ -38,19 +39,19 @@ class Failpoint {
   // Returns null if the text is empty. Errors: kFixCall with the allowed values.
   static Result<std::shared_ptr<Failpoint>> parse(const std::string& text);
 
-  // Counts that the process has reached the place. At the chosen count, writes a line to standard
-  // error and then acts.
+  // Call it when the process reaches the place. At the chosen count, writes a line to standard
+  // error and acts.
   void pass(Place place);
 
   Failpoint(Place place, Action action, std::int64_t number)
-      : place_(place), action_(action), passings_left_(number) {}
+      : place_(place), action_(action), passes_left_(number) {}
 
  private:
   void act() const;
 
   const Place place_;
   const Action action_;
-  std::atomic<std::int64_t> passings_left_;  // the failpoint acts when it is 0
+  std::atomic<std::int64_t> passes_left_;  // the failpoint acts when it is 0
 };
 
 // `failpoint` is null except in tests.

@@ -26,7 +26,7 @@ std::shared_ptr<Failpoint> failpoint_of(const std::string& text) {
 
 TEST(Failpoint, IsNullIfTheTextIsEmpty) { EXPECT_EQ(failpoint_of(""), nullptr); }
 
-TEST(Failpoint, RejectsWhatIsNoPlaceNoActionOrNoNumber) {
+TEST(Failpoint, RejectsTextsWithoutValidPlaceActionAndNumber) {
   for (const std::string text :
        {"formation.attached", "formation.attached:kill", "formation.attached:kill:",
         "formation.attached:kill:0", "formation.attached:kill:-1", "formation.attached:kill:2x",
@@ -42,9 +42,9 @@ TEST(Failpoint, RejectsWhatIsNoPlaceNoActionOrNoNumber) {
   }
 }
 
-TEST(Failpoint, ActsOnceAtTheChosenPassing) {
+TEST(Failpoint, ActsOnceAtTheChosenPass) {
   const auto failpoint = failpoint_of("rank.asked:pause:2");
-  const auto seconds_of_passing = [&](Failpoint::Place place) {
+  const auto seconds_of_pass = [&](Failpoint::Place place) {
     const auto begin = std::chrono::steady_clock::now();
     ::testing::internal::CaptureStderr();
     pass(failpoint, place);
@@ -53,10 +53,10 @@ TEST(Failpoint, ActsOnceAtTheChosenPassing) {
     EXPECT_THAT(line, HasSubstr("is at the failpoint rank.asked: pause"));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  EXPECT_EQ(seconds_of_passing(Failpoint::Place::kRankAsked), 0.0);
-  EXPECT_EQ(seconds_of_passing(Failpoint::Place::kRankGiven), 0.0);
-  EXPECT_GE(seconds_of_passing(Failpoint::Place::kRankAsked), 0.1);
-  EXPECT_EQ(seconds_of_passing(Failpoint::Place::kRankAsked), 0.0);
+  EXPECT_EQ(seconds_of_pass(Failpoint::Place::kRankAsked), 0.0);
+  EXPECT_EQ(seconds_of_pass(Failpoint::Place::kRankGiven), 0.0);
+  EXPECT_GE(seconds_of_pass(Failpoint::Place::kRankAsked), 0.1);
+  EXPECT_EQ(seconds_of_pass(Failpoint::Place::kRankAsked), 0.0);
 }
 
 TEST(Failpoint, StopsTheProcessUntilItIsContinued) {
@@ -75,7 +75,7 @@ TEST(Failpoint, StopsTheProcessUntilItIsContinued) {
 }
 
 // The tests of the engine and of elastic jobs check the other places.
-TEST(Failpoint, StrikesAtEachPlaceOfAFormation) {
+TEST(Failpoint, ActsAtEachPlaceOfAFormation) {
   for (const std::string place :
        {"published", "shared", "attached", "counted", "completed", "departed"}) {
     const auto form_alone = [&] {
@@ -91,7 +91,7 @@ TEST(Failpoint, StrikesAtEachPlaceOfAFormation) {
   }
 }
 
-TEST(Failpoint, CountsThroughAllEnginesOfAProcess) {
+TEST(Failpoint, CountsThePassesOfAllEnginesOfAProcess) {
   ProcessContext context;
   const auto first = context.failpoint("rank.given:kill:3");
   ASSERT_TRUE(first.ok());

@@ -34,17 +34,17 @@ namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// How many descriptors a rank may have open at once: its own heap, a pidfd of every process of its
-// host, two for the watch and, for a short time, the heaps of all these ranks and a segment with
-// its duplicate. Adding a group later also opens a segment and its duplicate. If the ranks share
-// their flight records, they receive one more descriptor of each rank.
+// Returns how many descriptors a rank may have open at once: its own heap, a pidfd of every process
+// of its host, two for the watch and, for a short time, the heaps of all these ranks and a segment
+// with its duplicate. Adding a group later also opens a segment and its duplicate. If the ranks
+// share their flight records, there is one more descriptor for each rank.
 int descriptors_needed(int local_size, bool shares_flight_records) {
   return (shares_flight_records ? 3 : 2) * local_size + 5;
 }
 
 Result<Descriptor> open_own_process() {
-  auto process =
-      Descriptor::beyond_standard(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  auto process = Descriptor::above_standard_streams(
+      static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process.valid())
     return Status::stop(format_text(
         "cannot open a descriptor of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
@@ -86,7 +86,7 @@ class FormationProtocol {
   }
 
   Status choose_groups(Formation& formation) {
-    const bool is_elastic = options_.elastic_worker >= 0 && !options_.some_ranks_only;
+    const bool is_elastic = options_.elastic_worker >= 0 && !options_.is_subset_of_job;
     formation.job_size = is_elastic ? JobSize::kChanges : JobSize::kFixed;
     FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_.groups, size(), formation.job_size));
     formation.ranks_of = groups_;
@@ -96,30 +96,30 @@ class FormationProtocol {
     return {};
   }
 
-  // Publishes this rank's record and waits for those of all ranks, with one call of the Store. If
-  // the formation ends before all ranks have joined, still reads the records that are present: an
-  // error that a record shows is more precise than the announced result.
+  // Publishes this rank's record and waits for the records of all ranks, with one call of the
+  // Store. If the formation ends before all ranks have joined, still compares the records that
+  // exist, because an error in a record is more precise than the announced result.
   Status find_ranks(Formation& formation) {
     std::vector<std::string> addresses;
     if (input_.listen) {
       FARANDOLE_TRY_ASSIGN(addresses, input_.listen(epoch_));
     }
-    const keys::MemberRecord own{.pid = ::getpid(),
-                                 .host_token = host_token_,
-                                 .host_name = host_name_,
-                                 .addresses = std::move(addresses),
-                                 .cores = list_text(usable_hardware_threads()),
-                                 .size = size(),
-                                 .settings = settings_,
-                                 .groups = options_.groups};
-    FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own.encode()));
+    const keys::MemberRecord own_record{.pid = ::getpid(),
+                                        .host_token = host_token_,
+                                        .host_name = host_name_,
+                                        .addresses = std::move(addresses),
+                                        .cores = list_text(usable_hardware_threads()),
+                                        .size = size(),
+                                        .settings = settings_,
+                                        .groups = options_.groups};
+    FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), own_record.encode()));
     pass(input_.failpoint, Failpoint::Place::kFormationPublished);
     const auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
-    if (!members.ok()) return timeout_error(missing_ranks(), members.status());
+    if (!members.ok()) return timeout_error(missing_ranks_text(), members.status());
     FARANDOLE_TRY_ASSIGN(formation.ranks, compare_members(*members));
-    for (const RankInfo& one : formation.ranks)
-      if (one.host < 0) return ended_without_all_ranks();
-    FARANDOLE_TRY(check_found(options_.topology, formation.ranks));
+    for (const RankInfo& info : formation.ranks)
+      if (info.host < 0) return late_rank_error();
+    FARANDOLE_TRY(check_given_topology(options_.topology, formation.ranks));
     formation.topology = topology_of(rank(), formation.ranks);
     local_ranks_ = formation.on_this_host(groups_[kWorld]);
     const int cores = cores_of_ranks(formation.host_of(rank()), formation.ranks);
@@ -144,22 +144,23 @@ class FormationProtocol {
       FARANDOLE_TRY_ASSIGN(auto record, duplicate_descriptor(input_.flight_record->descriptor()));
       own.descriptors.push_back(std::move(record));
     }
-    FARANDOLE_TRY(local_store_.share(shared(keys::memory(epoch_, rank())), std::move(own)));
+    FARANDOLE_TRY(
+        local_store_.share(remember_shared_key(keys::memory(epoch_, rank())), std::move(own)));
     if (local_ranks_.front() == rank()) FARANDOLE_TRY(share_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
       const auto members = formation.on_this_host(groups_[id]);
       if (members.empty() || members.front() != rank()) continue;
-      FARANDOLE_TRY(share_group(local_store_, shared(keys::group(epoch_, id)),
+      FARANDOLE_TRY(share_group(local_store_, remember_shared_key(keys::group(epoch_, id)),
                                 static_cast<int>(members.size()), formation.costs));
     }
     pass(input_.failpoint, Failpoint::Place::kFormationShared);
     return {};
   }
 
-  // Waits for all memory of this host with one call of the LocalStore.
+  // Waits for the memory of all ranks of this host with one call of the LocalStore, and maps it.
   Status attach(Formation& formation) {
     std::vector<std::string> keys;
-    for (const int other : local_ranks_) keys.push_back(keys::memory(epoch_, other));
+    for (const int peer_rank : local_ranks_) keys.push_back(keys::memory(epoch_, peer_rank));
     keys.push_back(keys::doorbells(epoch_));
     std::vector<GroupId> own_groups;
     for (GroupId id = 0; id < groups_.size(); ++id) {
@@ -168,12 +169,12 @@ class FormationProtocol {
       keys.push_back(keys::group(epoch_, id));
     }
     auto found = local_store_.receive_all(keys, keys::complete(epoch_), limit_);
-    if (!found.ok()) return timeout_error(missing_memory(keys), found.status());
+    if (!found.ok()) return timeout_error(missing_memory_text(keys), found.status());
     if (!std::ranges::all_of(*found, [](const auto& value) { return value.has_value(); }))
-      return ended_without_memory();
+      return ended_formation_error();
     auto next = found->begin();
-    for (const int other : local_ranks_) {
-      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(other, formation, *std::move(*next++)));
+    for (const int peer_rank : local_ranks_) {
+      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(peer_rank, formation, *std::move(*next++)));
       formation.peers.push_back(std::move(peer));
     }
     FARANDOLE_TRY(attach_doorbells(formation, **next++));
@@ -188,21 +189,22 @@ class FormationProtocol {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
     pass(input_.failpoint, Failpoint::Place::kFormationCounted);
     if (attached == size()) (void)store_.set(keys::complete(epoch_), keys::text_value(""));
-    auto verdict = store_.wait(keys::complete(epoch_), limit_);
-    if (verdict.ok()) return read_result(*verdict);
-    const Status own = timeout_error("the other ranks to map the shared memory", verdict.status());
-    // The others must know that this rank gives up. But if the formation was completed meanwhile,
-    // this rank is part of the job.
-    announce_failure(own);
-    verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, no_interruption_});
-    const Status end = verdict.ok() ? read_result(*verdict) : own;
-    return end.ok() ? end : own;
+    auto result_value = store_.wait(keys::complete(epoch_), limit_);
+    if (result_value.ok()) return read_result(*result_value);
+    const Status own_error =
+        timeout_error("the other ranks to map the shared memory", result_value.status());
+    // Tell the other ranks that this rank gives up. But if the formation was completed in the
+    // meantime, this rank is part of the job.
+    announce_failure(own_error);
+    result_value = store_.wait(keys::complete(epoch_), {TimePoint{}, never_interrupted_});
+    const Status result = result_value.ok() ? read_result(*result_value) : own_error;
+    return result.ok() ? result : own_error;
   }
 
-  // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
-  // Each Store keeps its first value, so all ranks read the first reason. If this rank has read a
-  // reason in one Store, it copies that reason to the other Store. On one host, both may be the
-  // same Store.
+  // Tells the other ranks why this rank cannot take part, so that they need not wait for the
+  // time-out. Each Store keeps its first value, so all ranks read the first reason. If this rank
+  // has read a reason in one Store, it copies this reason to the other Store. On one host, both
+  // Stores may be the same.
   void announce_failure(const Status& status) {
     const Bytes failure =
         keys::text_value(first_failure_.empty()
@@ -212,8 +214,8 @@ class FormationProtocol {
     (void)local_store_.set(keys::complete(epoch_), failure);
   }
 
-  // Every rank calls this in the end and removes what it has shared. The last one removes the keys
-  // of the job. If a Store fails, some keys remain.
+  // Every rank calls this at the end of the formation. It removes the keys that this rank has
+  // shared. The last rank also removes the keys of the job. If a Store fails, some keys remain.
   void depart() {
     (void)local_store_.remove_all(shared_keys_);
     const auto departed = store_.add(keys::departed(epoch_), 1);
@@ -236,21 +238,23 @@ class FormationProtocol {
   int rank() const { return options_.topology.rank; }
   int size() const { return options_.topology.size; }
 
-  // Remembers the key, to remove it in the end.
-  const std::string& shared(std::string key) { return shared_keys_.emplace_back(std::move(key)); }
+  // Remembers a key that depart() must remove.
+  const std::string& remember_shared_key(std::string key) {
+    return shared_keys_.emplace_back(std::move(key));
+  }
 
   Status publish_process() {
     return store_.set(keys::process(rank()),
                       keys::ProcessRecord{::getpid(), host_token_, host_name_}.encode());
   }
 
-  // Error: kFixCall if another running process has this rank. If that process is still forming the
-  // job, its formation fails, too.
+  // Error: kFixCall if another running process has this rank. If the other process is still forming
+  // the job, its formation fails, too.
   Status reserve_rank() {
     const Status published = publish_process();
     if (published.code() != StatusCode::kFixCall) return published;
-    const auto found = store_.wait(keys::process(rank()), {TimePoint{}, no_interruption_});
-    if (!found.ok()) return published;  // it had another cause
+    const auto found = store_.wait(keys::process(rank()), {TimePoint{}, never_interrupted_});
+    if (!found.ok()) return published;  // the error has another cause
     FARANDOLE_TRY_ASSIGN(const auto other, keys::ProcessRecord::decode(*found));
     const bool same_host = other.host_token == host_token_;
     if (same_host && other.pid == ::getpid()) return {};
@@ -275,7 +279,7 @@ class FormationProtocol {
   Status publish_stall_warning() {
     ByteWriter writer;
     writer.put(std::int64_t{stall_warning_of(options_).count()});
-    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // that of the last formation
+    FARANDOLE_TRY(store_.remove(keys::stall_warning()));  // of the previous formation
     return store_.set(keys::stall_warning(), writer.take());
   }
 
@@ -290,9 +294,8 @@ class FormationProtocol {
     return keys;
   }
 
-  // Returns what is known about each rank, by rank. A rank that has not joined has the host −1.
-  // Errors: kFixCall for the first rank whose size, settings or groups differ from those of this
-  // rank.
+  // Returns the RankInfo of each rank, by rank. A rank that has not joined has the host −1. Errors:
+  // kFixCall for the first rank whose size, settings or groups differ from those of this rank.
   Result<std::vector<RankInfo>> compare_members(const StoreValues& members) const {
     std::vector<RankInfo> ranks(members.size());
     std::vector<std::string> tokens;
@@ -319,13 +322,13 @@ class FormationProtocol {
           "the same size, in WORLD_SIZE or the variable of the launcher that you "
           "use",
           rank(), size(), other, record.size));
-    for (const auto& [variable, mine] : settings_) {
+    for (const auto& [variable, own_value] : settings_) {
       const auto found = record.settings.find(variable);
-      const std::string theirs = found == record.settings.end() ? "" : found->second;
-      if (theirs != mine)
+      const std::string record_value = found == record.settings.end() ? "" : found->second;
+      if (record_value != own_value)
         return Status::fix_call(
             format_text("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
-                        rank(), variable, mine, other, theirs));
+                        rank(), variable, own_value, other, record_value));
     }
     if (record.groups != options_.groups)
       return Status::fix_call(
@@ -335,7 +338,7 @@ class FormationProtocol {
     return {};
   }
 
-  Status ended_without_all_ranks() {
+  Status late_rank_error() {
     FARANDOLE_TRY_ASSIGN(const auto result, store_.wait(keys::complete(epoch_), limit_));
     FARANDOLE_TRY(read_result(result));
     return Status::fix_call(
@@ -345,9 +348,9 @@ class FormationProtocol {
                     rank(), size()));
   }
 
-  // Returns the error if the wait for the memory has ended because the formation is over. Then
-  // another rank of this host has usually failed.
-  Status ended_without_memory() {
+  // Returns the error for a formation that has ended while this rank waited for memory. Usually,
+  // another rank of this host has failed.
+  Status ended_formation_error() {
     FARANDOLE_TRY_ASSIGN(const auto result, local_store_.wait(keys::complete(epoch_), limit_));
     FARANDOLE_TRY(read_result(result));
     return Status::stop(format_text(
@@ -356,8 +359,8 @@ class FormationProtocol {
         rank()));
   }
 
-  // The size of the segment that all ranks of a host share: the doorbells and the memory of the
-  // mailboxes.
+  // Returns the size of the segment that all ranks of a host share. It holds the doorbells and the
+  // memory of the mailboxes.
   std::size_t bytes_for_host() const {
     return Doorbells::bytes_needed(size()) +
            Mailbox::bytes_needed(static_cast<int>(local_ranks_.size()));
@@ -366,7 +369,7 @@ class FormationProtocol {
   Status share_doorbells() {
     FARANDOLE_TRY_ASSIGN(const auto segment,
                          Segment::create("farandole-doorbells", bytes_for_host()));
-    return share_segment(local_store_, shared(keys::doorbells(epoch_)), *segment);
+    return share_segment(local_store_, remember_shared_key(keys::doorbells(epoch_)), *segment);
   }
 
   Result<Peer> attach_peer(int other, const Formation& formation, LocalValue memory) const {
@@ -404,11 +407,12 @@ class FormationProtocol {
     return {};
   }
 
-  // Names the ranks that have not joined, and if there are several hosts, the hosts that have.
-  std::string missing_ranks() {
-    // Does not wait, because our own member record, which exists already, ends the wait.
+  // Returns a text with the ranks that have not joined. If there are several hosts, the text also
+  // names the hosts and ranks that have joined.
+  std::string missing_ranks_text() {
+    // Does not block: the key of our own record exists already and ends the wait at once.
     const auto members = store_.wait_for_all(member_keys(), keys::member(epoch_, rank()),
-                                             {TimePoint{}, no_interruption_});
+                                             {TimePoint{}, never_interrupted_});
     std::vector<int> missing;
     for (int other = 0; other < size(); ++other)
       if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
@@ -420,25 +424,25 @@ class FormationProtocol {
     return present.ok() ? format_text("{} (there are {})", text, hosts_text(*present)) : text;
   }
 
-  // Names the ranks of this host that have not shared their memory.
-  std::string missing_memory(const std::vector<std::string>& keys) {
+  // Returns a text with the ranks of this host that have not shared their memory.
+  std::string missing_memory_text(const std::vector<std::string>& keys) {
     const auto found =
-        local_store_.wait_for_all(keys, keys::host_token(), {TimePoint{}, no_interruption_});
+        local_store_.wait_for_all(keys, keys::host_token(), {TimePoint{}, never_interrupted_});
     std::vector<int> missing;
     for (std::size_t i = 0; i < local_ranks_.size(); ++i)
       if (found.ok() && !(*found)[i]) missing.push_back(local_ranks_[i]);
     if (missing.empty()) missing.push_back(local_ranks_.front());  // it shares the doorbells
-    return format_text("the shared memory of {}", name_ranks(missing));
+    return format_text("the shared memory of {}", ranks_text(missing));
   }
 
-  Status timeout_error(const std::string& what, const Status& status) const {
+  Status timeout_error(const std::string& awaited, const Status& status) const {
     const bool interrupted = options_.interrupted && options_.interrupted();
     if (status.code() != StatusCode::kRetry || interrupted) return status;
     return Status::rebuild_group(format_text(
         "rank {} waited {} s for {}, in vain: do all workers call init() equally often? A slow "
         "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
         rank(), std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count(),
-        what));
+        awaited));
   }
 
   const FormationInput& input_;
@@ -447,13 +451,13 @@ class FormationProtocol {
   const std::string host_name_ = own_host_name();
   Store& store_;
   LocalStore& local_store_;
-  const std::function<bool()> no_interruption_;  // empty, for reads that do not wait
+  const std::function<bool()> never_interrupted_;  // empty, for reads that do not wait
   WaitLimit limit_;
   std::string host_token_;
   std::vector<std::vector<int>> groups_;
   std::vector<int> local_ranks_;          // the ranks of this host
   std::vector<std::string> shared_keys_;  // of this rank in the LocalStore
-  std::string first_failure_;             // as another rank has announced it
+  std::string first_failure_;             // announced by another rank
   std::int64_t epoch_ = 0;
 };
 
@@ -507,12 +511,13 @@ Result<Formation> form(const FormationInput& input) {
     FARANDOLE_TRY(protocol.attach(formation));
     return protocol.complete();
   };
-  const auto what_failed = [&] {
+  const auto failure_text = [&] {
     return format_text("rank {} cannot join", input.options.topology.rank);
   };
-  const Status status = catch_bad_alloc(what_failed, join);
+  const Status status = catch_bad_alloc(failure_text, join);
   if (!status.ok()) protocol.announce_failure(status);
-  // Ranks that have completed the formation expect this rank to take part.
+  // Ranks that have completed the formation would wait for this rank. leave() tells them that it
+  // has failed.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
   if (status.ok()) pass(input.failpoint, Failpoint::Place::kFormationCompleted);
   protocol.depart();

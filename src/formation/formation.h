@@ -1,10 +1,10 @@
 // Formation: how the ranks of a job connect to each other through the Stores. Each rank publishes
-// its member record in the job's Store; so all find out which ranks are on which host. Then the
-// ranks of each host share memory through their LocalStore: each rank shares its heap, the lowest
-// rank shares the doorbells, and the first member of a group on the host shares the group's memory.
-// Each rank waits until all ranks of the job have mapped the memory that they need. Then the keys
-// are removed. The number of a rank's requests does not grow with the size of the job, except by
-// one per 64 ranks.
+// its member record in the job's Store. From the records, all ranks find out which ranks are on
+// which host. Then the ranks of each host share memory through their LocalStore. Each rank shares
+// its heap, and the lowest rank shares the doorbells. The first member of a group on the host
+// shares the group's memory. Each rank waits until all ranks of the job have mapped the memory that
+// they need. Then the keys are removed. The number of a rank's requests hardly grows with the size
+// of the job: by one per 64 ranks.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,11 @@ namespace farandole {
 struct Peer {
   int rank = 0;
   std::int64_t pid = 0;
-  // opened by that process itself, so it never refers to a later process with the same pid
+  // opened by the peer itself; so it cannot refer to a later process with the same pid
   Descriptor pidfd;
   std::unique_ptr<PeerHeap> heap;
-  // The peer's flight record, if the peer shares it and this rank is the lowest of the host.
+  // The peer's flight record. Null unless the peer shares it and this rank is the lowest of the
+  // host.
   std::shared_ptr<Segment> flight_record{};
 };
 
@@ -53,29 +54,29 @@ struct FormedGroup {
 
 struct Formation {
   std::int64_t epoch = 0;
-  RankTopology topology;        // as found, with all fields set
+  RankTopology topology;        // computed from the records, with all fields set
   std::vector<RankInfo> ranks;  // all ranks of the job, by rank
-  // How many cores the ranks of this host may use, all together; at least 1.
+  // How many cores the ranks of this host may use together; at least 1.
   int cores = 1;
-  Costs costs;                       // for the groups whose first member on this host is this rank
+  Costs costs;  // used for the groups of which this rank is the first member on this host
   std::size_t bucket_bytes = 0;      // as in Knobs, the same on all ranks
   bool hierarchical_adasum = false;  // the same
-  std::shared_ptr<SharedHeap> heap;  // shared with this process's other engines and with tensors
+  std::shared_ptr<SharedHeap> heap;  // also owned by other engines of this process and by tensors
   std::vector<Peer> peers;           // the ranks of this host, ascending, this rank included
-  // Of this host. It has a line for every rank of the job.
+  // The doorbells of this host, with a line for every rank of the job.
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
   std::byte* mailbox_memory = nullptr;  // in the segment of the doorbells
   JobSize job_size = JobSize::kFixed;
-  std::vector<std::vector<int>> ranks_of;      // by GroupId: what all_groups() returns
-  std::vector<std::vector<int>> given_groups;  // to init(): by GroupId, from 1
+  std::vector<std::vector<int>> ranks_of;      // by GroupId, as returned by all_groups()
+  std::vector<std::vector<int>> given_groups;  // given to init(): by GroupId, from 1
   std::vector<FormedGroup> groups;             // the groups of which this rank is a member
 
-  // How many hosts the job has. They have the numbers 0 … hosts() − 1.
+  // The number of hosts of the job. The hosts are numbered 0 … hosts() − 1.
   int hosts() const;
   int host_of(int rank) const { return ranks[static_cast<std::size_t>(rank)].host; }
   std::vector<int> hosts_of(const std::vector<int>& members) const;
-  // Returns those of the ranks that are on this host.
+  // Returns the members that are on this host.
   std::vector<int> on_this_host(const std::vector<int>& members) const;
   // The rank must be on this host.
   const Peer& peer(int rank) const;
@@ -84,19 +85,19 @@ struct Formation {
 struct FormationInput {
   const EngineOptions& options;
   Stores stores;
-  // Makes the heap of this process. It gets the size in bytes. Errors: kStop.
+  // Makes the heap of this process; `bytes` is its size. Errors: kStop.
   std::function<Result<std::shared_ptr<SharedHeap>>(std::size_t bytes)> make_heap;
-  // Begins to listen for other hosts in this epoch. Returns RankInfo::addresses. May be empty, if
-  // the job is on one host.
+  // Begins to listen for other hosts in this epoch, and returns RankInfo::addresses. The function
+  // may be empty if the job is on one host.
   std::function<Result<std::vector<std::string>>(std::int64_t epoch)> listen = {};
-  // The memory of the flight record, to be shared with the lowest rank of the host. Null if a
-  // launcher reads it. On all ranks, or on none.
+  // The memory of the flight record, which the lowest rank of the host gets. Null if a launcher
+  // reads the record. Either all ranks set this or none.
   const Segment* flight_record = nullptr;
   std::shared_ptr<Failpoint> failpoint{};  // also owned by the process context and its engines
 };
 
 // Blocks until all ranks have joined, for at most options.start_timeout. A rank that cannot take
-// part publishes its error, and all ranks fail with it. Errors: as Engine::create().
+// part publishes its error, and all ranks fail with this error. Errors: as Engine::create().
 Result<Formation> form(const FormationInput& input);
 
 }  // namespace farandole

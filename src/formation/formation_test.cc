@@ -1,4 +1,5 @@
-// Tests jobs on one host and on several. Engine tests also run formations, on one host.
+// Tests formations of jobs on one host and on several hosts. The engine tests also run formations,
+// but only on one host.
 #include "formation/formation.h"
 
 #include <gmock/gmock.h>
@@ -33,18 +34,18 @@ std::vector<int> ranks_of_peers(const Formation& formation) {
   return ranks;
 }
 
-// For each rank: local rank and size, cross rank and size.
+// Returns for each rank: local rank and size, cross rank and size.
 std::vector<std::vector<int>> topologies(const std::vector<Result<Formation>>& formed) {
-  std::vector<std::vector<int>> all;
-  for (const auto& one : formed) {
-    EXPECT_EQ(one.status(), Status());
-    if (!one.ok()) continue;
-    const RankTopology& found = one->topology;
-    EXPECT_EQ(found.rank, static_cast<int>(all.size()));
+  std::vector<std::vector<int>> result;
+  for (const auto& formation : formed) {
+    EXPECT_EQ(formation.status(), Status());
+    if (!formation.ok()) continue;
+    const RankTopology& found = formation->topology;
+    EXPECT_EQ(found.rank, static_cast<int>(result.size()));
     EXPECT_EQ(found.size, static_cast<int>(formed.size()));
-    all.push_back({found.local_rank, found.local_size, found.cross_rank, found.cross_size});
+    result.push_back({found.local_rank, found.local_size, found.cross_rank, found.cross_size});
   }
-  return all;
+  return result;
 }
 
 std::vector<int> hosts_in(const Formation& formation) {
@@ -54,17 +55,17 @@ std::vector<int> hosts_in(const Formation& formation) {
 }
 
 // Whether two ranks have mapped the same memory.
-bool is_same_memory(const Segment& one, const Segment& other) {
-  const std::byte before = *one.data();
-  *one.data() = std::byte{0xA5};
-  const bool is_first = *other.data() == std::byte{0xA5};
-  *one.data() = std::byte{0x5A};
-  const bool is_same = is_first && *other.data() == std::byte{0x5A};
-  *one.data() = before;
+bool is_same_memory(const Segment& first, const Segment& second) {
+  const std::byte value_before = *first.data();
+  *first.data() = std::byte{0xA5};
+  const bool is_first = *second.data() == std::byte{0xA5};
+  *first.data() = std::byte{0x5A};
+  const bool is_same = is_first && *second.data() == std::byte{0x5A};
+  *first.data() = value_before;
   return is_same;
 }
 
-TEST(Formation, FindsTwoHostsOfTwo) {
+TEST(Formation, FindsTwoHostsWithTwoRanksEach) {
   const auto formed = JobOfHosts({0, 0, 1, 1}).form_all();
   EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 2), ElementsAre(1, 2, 0, 2),
                                               ElementsAre(0, 2, 1, 2), ElementsAre(1, 2, 1, 2)));
@@ -111,14 +112,15 @@ TEST(Formation, FindsHostsOfDifferentSizes) {
   const auto formed = JobOfHosts({0, 0, 0, 1}).form_all();
   EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 3, 0, 2), ElementsAre(1, 3, 0, 1),
                                               ElementsAre(2, 3, 0, 1), ElementsAre(0, 1, 1, 2)));
-  for (const auto& one : formed) EXPECT_FALSE(one->topology.is_homogeneous);
+  for (const auto& formation : formed) EXPECT_FALSE(formation->topology.is_homogeneous);
   EXPECT_THAT(ranks_of_peers(*formed[3]), ElementsAre(3));
 }
 
-// Hosts are numbered by their lowest ranks, not in the order in which they come.
+// Hosts are numbered by their lowest ranks, not in the order in which they join.
 TEST(Formation, FindsInterleavedRanks) {
   const auto formed = JobOfHosts({2, 0, 1, 0, 2, 1}).form_all();
-  for (const auto& one : formed) EXPECT_THAT(hosts_in(*one), ElementsAre(0, 1, 2, 1, 0, 2));
+  for (const auto& formation : formed)
+    EXPECT_THAT(hosts_in(*formation), ElementsAre(0, 1, 2, 1, 0, 2));
   EXPECT_THAT(topologies(formed), ElementsAre(ElementsAre(0, 2, 0, 3), ElementsAre(0, 2, 1, 3),
                                               ElementsAre(0, 2, 2, 3), ElementsAre(1, 2, 1, 3),
                                               ElementsAre(1, 2, 0, 3), ElementsAre(1, 2, 2, 3)));
@@ -137,8 +139,8 @@ TEST(Formation, EveryHostHasItsPartOfAGroup) {
   // two members on the first host and one on the second.
   const auto formed = JobOfHosts({0, 1, 0, 1, 0}).form_all({{0, 1, 3, 4}, {1, 3}, {1, 2, 4}});
   const auto group = [&](std::size_t rank, GroupId id) -> const FormedGroup* {
-    for (const FormedGroup& one : formed[rank]->groups)
-      if (one.id == id) return &one;
+    for (const FormedGroup& candidate : formed[rank]->groups)
+      if (candidate.id == id) return &candidate;
     return nullptr;
   };
   for (const std::size_t rank : {0U, 1U, 3U, 4U}) {
@@ -157,7 +159,7 @@ TEST(Formation, EveryHostHasItsPartOfAGroup) {
   EXPECT_EQ(formed[2]->ranks_of.size(), 4U);
 }
 
-// A rank counts the ranks of its host, not those of the job.
+// The costs depend on the number of ranks of the host, not of the job.
 TEST(Formation, CostsDependOnTheRanksOfTheHost) {
   std::vector<int> hosts(65, 0);
   hosts.front() = 1;
@@ -168,37 +170,38 @@ TEST(Formation, CostsDependOnTheRanksOfTheHost) {
 }
 
 // Binds the calling thread to one of the hardware threads that it may use.
-void bind_to_one(std::size_t index) {
+void bind_to_hardware_thread(std::size_t index) {
   const auto usable = usable_hardware_threads();
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(usable[index % usable.size()], &one);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  cpu_set_t hardware_threads;
+  CPU_ZERO(&hardware_threads);
+  CPU_SET(usable[index % usable.size()], &hardware_threads);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(hardware_threads), &hardware_threads), 0);
 }
 
-// If each rank is bound to a core of its own, no rank has to share a core.
+// If each rank is bound to its own core, the ranks do not share a core.
 TEST(Formation, CountsTheCoresOfAllRanksOfTheHost) {
   const int expected = std::min(2, usable_cores());
   const JobOfHosts job({0, 0, 1});
   const auto formed = job.form_all({}, [](EngineOptions& options) {
-    bind_to_one(static_cast<std::size_t>(options.topology.rank));
+    bind_to_hardware_thread(static_cast<std::size_t>(options.topology.rank));
   });
   EXPECT_EQ(formed[0]->cores, expected);
   EXPECT_EQ(formed[1]->cores, expected);
   EXPECT_EQ(formed[2]->cores, 1);
   EXPECT_EQ(formed[0]->costs.wait_bytes, costs_on(2, expected).wait_bytes);
-  for (const auto& one : JobOfHosts({0, 0}).form_all({}, [](EngineOptions&) { bind_to_one(0); }))
-    EXPECT_EQ(one->cores, 1);
+  for (const auto& formation :
+       JobOfHosts({0, 0}).form_all({}, [](EngineOptions&) { bind_to_hardware_thread(0); }))
+    EXPECT_EQ(formation->cores, 1);
 }
 
-TEST(Formation, NothingOfAFormationStays) {
+TEST(Formation, ACompletedFormationLeavesNoKeys) {
   const JobOfHosts job({0, 1, 0});
   for (int epoch = 1; epoch <= 3; ++epoch) {
-    for (const auto& one : job.form_all({{0, 1}})) {
-      ASSERT_EQ(one.status(), Status());
-      EXPECT_EQ(one->epoch, epoch);
+    for (const auto& formation : job.form_all({{0, 1}})) {
+      ASSERT_EQ(formation.status(), Status());
+      EXPECT_EQ(formation->epoch, epoch);
     }
-    const std::function<bool()> never;
+    const std::function<bool()> never_interrupted;
     std::vector<std::string> keys = {keys::attached(epoch), keys::complete(epoch),
                                      keys::departed(epoch), keys::doorbells(epoch),
                                      keys::group(epoch, 0), keys::group(epoch, 1)};
@@ -208,12 +211,14 @@ TEST(Formation, NothingOfAFormationStays) {
     }
     for (const auto& store : {job.job_store(), job.store_of(0), job.store_of(1)})
       for (const std::string& key : keys)
-        EXPECT_EQ(store->wait(key, {TimePoint{}, never}).status().code(), StatusCode::kRetry)
+        EXPECT_EQ(store->wait(key, {TimePoint{}, never_interrupted}).status().code(),
+                  StatusCode::kRetry)
             << key;
   }
 }
 
-// Rank 3 fails before it has published its record; rank 1 is on its host, the others are not.
+// Rank 3 fails before it has published its record. Rank 1 is on the same host; the other ranks are
+// on other hosts.
 TEST(Formation, ARankThatFailsEndsTheFormationOnAllHosts) {
   const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
     if (options.topology.rank == 3) options.groups = {{7}};
@@ -248,7 +253,7 @@ TEST(Formation, ARankThatCannotShareItsMemoryEndsTheFormationOnAllHosts) {
     EXPECT_EQ(ends[rank], Status::rebuild_group("rank 2 could not start: no memory"));
 }
 
-TEST(Formation, AMissingHostIsNamedByItsRanksAndThoseThatCame) {
+TEST(Formation, ErrorsNameTheMissingRanksAndTheHostsThatHaveJoined) {
   const JobOfHosts job({0, 1, 0, 1});
   std::vector<std::jthread> threads;
   std::vector<Status> ends(4);
@@ -266,7 +271,7 @@ TEST(Formation, AMissingHostIsNamedByItsRanksAndThoseThatCame) {
   EXPECT_THAT(ends[2].message(), HasSubstr("rank 0 could not start: rank 0 waited 1 s"));
 }
 
-TEST(Formation, AMissingRankOfTheOnlyHostIsNamedWithoutHosts) {
+TEST(Formation, OnOneHostErrorsNameOnlyTheMissingRank) {
   const auto store = std::make_shared<MemoryStore>();
   EngineOptions options = formation_options(0, 2);
   options.start_timeout = std::chrono::milliseconds(1);
@@ -278,15 +283,15 @@ TEST(Formation, AMissingRankOfTheOnlyHostIsNamedWithoutHosts) {
 }
 
 // The launcher has started four ranks on one host, but two of them use another LocalStore.
-TEST(Formation, ATopologyThatWasNotFoundIsAnError) {
+TEST(Formation, AWrongTopologyFromTheLauncherIsAnError) {
   const auto formed = JobOfHosts({0, 0, 1, 1}).form_all({}, [](EngineOptions& options) {
     options.topology.local_rank = options.topology.rank;
     options.topology.local_size = 4;
     options.topology.cross_rank = 0;
     options.topology.cross_size = 1;
   });
-  for (const auto& one : formed)
-    EXPECT_EQ(one.status().code(), StatusCode::kFixCall) << one.status().message();
+  for (const auto& formation : formed)
+    EXPECT_EQ(formation.status().code(), StatusCode::kFixCall) << formation.status().message();
   EXPECT_THAT(
       formed[3].status().message(),
       AllOf(HasSubstr("rank 3 was started as local rank 3 of 4 and cross rank 0 of 1, but "
@@ -295,7 +300,7 @@ TEST(Formation, ATopologyThatWasNotFoundIsAnError) {
             HasSubstr(" (ranks 0, 1), "), HasSubstr(" (ranks 2, 3). Start the ranks of a")));
 }
 
-TEST(Formation, ATopologyOfOneRankThatWasNotFoundStopsAll) {
+TEST(Formation, AWrongTopologyOfOneRankFailsAllRanks) {
   const auto formed = JobOfHosts({0, 0, 1}).form_all({}, [](EngineOptions& options) {
     if (options.topology.rank == 1) options.topology.local_size = 3;
   });
@@ -308,7 +313,7 @@ TEST(Formation, ATopologyOfOneRankThatWasNotFoundStopsAll) {
                 HasSubstr("rank 1 could not start: rank 1 was started as"));
 }
 
-TEST(Formation, ATopologyThatWasFoundIsAccepted) {
+TEST(Formation, ACorrectTopologyFromTheLauncherIsAccepted) {
   const auto formed = JobOfHosts({0, 1, 0, 1}).form_all({}, [](EngineOptions& options) {
     const int rank = options.topology.rank;
     options.topology = {.rank = rank,
@@ -324,7 +329,7 @@ TEST(Formation, ATopologyThatWasFoundIsAccepted) {
 
 TEST(Formation, OneRankOnTwoHostsIsAnError) {
   const JobOfHosts job({0, 1});
-  const std::function<bool()> never;
+  const std::function<bool()> never_interrupted;
   // The record has a pid of another host. Here, another process has the same pid, which must not
   // matter.
   ASSERT_EQ(job.job_store()->set(keys::process(1),
@@ -348,7 +353,7 @@ TEST(Formation, ARecordThatDiffersOnAnotherHostIsAnError) {
   EXPECT_EQ(formed[1].status().code(), StatusCode::kFixCall);
 }
 
-// Rank 0 fails while rank 1 waits for it and for rank 2, which never comes.
+// Rank 0 fails while rank 1 waits for rank 0 and for rank 2. Rank 2 never joins.
 TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
   const JobOfHosts job({0, 0, 0});
   std::jthread other([&job] {

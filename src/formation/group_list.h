@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// How many groups there may be at the same time, the world included. Each has a segment.
+// The largest number of groups at the same time, including the world. Each group has a segment.
 inline constexpr std::size_t kGroupsMax = 32;
 
 // Returns the ranks of a group as error texts show them: "[0, 2]".
@@ -18,12 +18,12 @@ std::string group_text(const std::vector<int>& ranks);
 std::string groups_text(const std::vector<std::vector<int>>& groups);
 // Checks a list of ranks. Errors: kFixCall unless the list is ascending and within 0 … size − 1.
 Status check_group(const std::vector<int>& ranks, int size);
-// The size of an elastic job changes. So a group may have ranks that the job lacks at the moment,
+// The size of an elastic job changes. So a group may contain ranks that do not exist at the moment,
 // and it may have the same ranks as the world.
 enum class JobSize { kFixed, kChanges };
-// Returns the ranks of each group, by GroupId: the world, then `given`. A group that lacks ranks is
-// empty, so that each group keeps its number. Errors: kFixCall for a list that is not ascending,
-// not inside the job, empty or given twice, and for too many groups.
+// Returns the ranks of each group, by GroupId: the world, then `given`. If some ranks of a group do
+// not exist, its list is empty, so that each group keeps its number. Errors: kFixCall for too many
+// groups, and for a list that is empty, not ascending, not inside the job or given twice.
 Result<std::vector<std::vector<int>>> all_groups(const std::vector<std::vector<int>>& given,
                                                  int size, JobSize job_size = JobSize::kFixed);
 

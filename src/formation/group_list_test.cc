@@ -16,7 +16,7 @@ TEST(GroupList, BeginsWithTheWorld) {
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(1), ElementsAre(0, 2)));
 }
 
-TEST(GroupList, RejectsWhatIsNoGroup) {
+TEST(GroupList, RejectsInvalidGroups) {
   for (const std::vector<int>& ranks : {std::vector<int>{}, {1, 0}, {1, 1}, {-1}, {3}, {0, 1, 2}})
     EXPECT_EQ(all_groups({ranks}, 3).status().code(), StatusCode::kFixCall) << group_text(ranks);
 }

@@ -33,8 +33,8 @@ Result<std::vector<std::string>> HostNetwork::listen(int rank, std::int64_t epoc
                         .epoch = static_cast<std::uint64_t>(epoch),
                         .self = {Role::kWorker, static_cast<std::uint32_t>(rank)},
                         .seals_data = options_.seals_data};
-  FARANDOLE_TRY_ASSIGN(const auto of_host, list_interface_addresses());
-  FARANDOLE_TRY_ASSIGN(options.addresses, choose_addresses(of_host, options_.interfaces));
+  FARANDOLE_TRY_ASSIGN(const auto host_addresses, list_interface_addresses());
+  FARANDOLE_TRY_ASSIGN(options.addresses, choose_addresses(host_addresses, options_.interfaces));
   FARANDOLE_TRY_ASSIGN(listener_, TcpListener::open(*context_, options));
   std::vector<std::string> texts;
   for (const auto& address : listener_->addresses()) texts.push_back(address.text());

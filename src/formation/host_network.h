@@ -15,10 +15,10 @@
 
 namespace farandole {
 
-// Returns the number of the job for the links of an engine. Engines with different numbers never
-// accept each other's connections. The numbers differ if the names of the jobs differ (see
-// job_name.h), or if the `engine` texts of two engines of one job differ. `engine` is the text by
-// which an engine of some ranks of a job is known; it is empty for the engine of all ranks.
+// Returns the job number for the links of an engine. Engines with different numbers never accept
+// each other's connections. The number depends on the name of the job (see job_name.h) and on
+// `engine`. If an engine has only some ranks of a job, `engine` is the text that identifies it; for
+// an engine of all ranks, it is empty.
 std::uint64_t job_number(const std::string& job_name, const std::string& engine);
 
 class HostNetwork {
@@ -32,15 +32,15 @@ class HostNetwork {
     TcpOptions tcp{};
   };
 
-  // The context has the job's secret; engines of one process may share it.
+  // The context holds the job's secret. Engines of one process may share the context.
   HostNetwork(std::shared_ptr<const TlsContext> context, Options options)
       : context_(std::move(context)), options_(std::move(options)) {}
 
   // Begins to listen, for links of this epoch only. Returns the addresses, with ports, at which the
-  // other ranks reach this one. Errors: kFixCall for a wrong choice of interfaces; kStop.
+  // other ranks reach this rank. Errors: kFixCall for a wrong choice of interfaces; kStop.
   Result<std::vector<std::string>> listen(int rank, std::int64_t epoch);
-  // Makes the channels of a formation, which must outlive them. Call listen() before.
-  // `start_timeout` is the limit for each connection. Errors: kStop.
+  // Makes the channels of a formation. The formation must outlive the channels. Call listen()
+  // before. `start_timeout` is the limit for each connection. Errors: kStop.
   Result<std::unique_ptr<Channels>> make_channels(const Formation& formation,
                                                   std::chrono::milliseconds start_timeout);
 

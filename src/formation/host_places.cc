@@ -32,7 +32,7 @@ Status missing_error(const StoreValues& places) {
       "ranks, "
       "with the same FARANDOLE_JOB_STORE and FARANDOLE_SECRET, and does each call init()? A slow "
       "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
-      name_ranks(missing), places.size()));
+      ranks_text(missing), places.size()));
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ std::string own_place() {
 
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit) {
-  // Other formations have other prefixes.
+  // Other formations use other prefixes.
   const std::string result = keys::complete(keys::kFirstEpoch);
   const Status published = store.set(keys::place(rank), keys::text_value(place));
   if (published.code() == StatusCode::kFixCall) {
@@ -55,16 +55,17 @@ Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& 
         "two processes have rank {} of {}; give each its own rank, in RANK or the variable of the "
         "launcher that you use, and end the ranks of earlier starts",
         rank, size));
-    // Either of the two may be the wrong one, so no rank may go on.
+    // We do not know which of the two processes is wrong. So all ranks must fail.
     (void)store.set(result, keys::text_value(error.message()));
     return error;
   }
   FARANDOLE_TRY(published);
   auto places = store.wait_for_all(place_keys(size), result, limit);
   if (places.status().code() == StatusCode::kRetry && !(limit.interrupted && limit.interrupted())) {
-    // Does not wait, because our own place, which exists already, ends the wait.
-    const std::function<bool()> never;
-    places = store.wait_for_all(place_keys(size), keys::place(rank), {TimePoint{}, never});
+    // Does not block: the key of our own place exists already and ends the wait at once.
+    const std::function<bool()> never_interrupted;
+    places =
+        store.wait_for_all(place_keys(size), keys::place(rank), {TimePoint{}, never_interrupted});
     FARANDOLE_TRY(places.status());
     return missing_error(*places);
   }

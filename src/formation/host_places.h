@@ -1,6 +1,6 @@
-// Host places: how the ranks of a job that another launcher has started find out which of them are
-// on the same host, before they share a LocalStore. Each rank publishes a text that is the same for
-// ranks that can share a LocalStore.
+// Host places: if another launcher has started the ranks of a job, the ranks find out here which of
+// them are on the same host. They need this before they share a LocalStore. Each rank publishes a
+// text, its place; ranks with the same place can share a LocalStore.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace farandole {
 
-// The place of this process: this boot of the kernel, the network namespace and the user. Processes
-// that share all three find each other by the names of Unix sockets.
+// Returns the place of this process: the boot id of the kernel, the network namespace and the user.
+// Processes for which all three are equal find each other by the names of Unix sockets.
 std::string own_place();
 
-// Publishes `place` as that of `rank`, waits for those of all ranks, and returns how many ranks are
-// at this place. Errors: kRebuildGroup with the missing ranks at the limit, or if a rank ends
-// meanwhile; kFixCall if another process has this rank, which then fails on all ranks; those of the
+// Publishes `place` as the place of `rank`, waits for the places of all ranks, and returns how many
+// ranks are at `place`. Errors: kRebuildGroup with the missing ranks at the limit, or if a rank
+// ends meanwhile; kFixCall on all ranks if two processes have the same rank; the errors of the
 // Store.
 Result<int> count_ranks_at(const std::string& place, int rank, int size, Store& store,
                            const WaitLimit& limit);

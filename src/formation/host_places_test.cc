@@ -36,9 +36,9 @@ TEST(HostPlaces, NamesTheMissingRanks) {
   MemoryStore store;
   ASSERT_EQ(store.set(keys::place(1), keys::text_value("b")), Status());
   const auto now = std::chrono::steady_clock::now();
-  const Status late = count_ranks_at("a", 0, 4, store, {now, kNotInterrupted}).status();
-  EXPECT_EQ(late.code(), StatusCode::kRebuildGroup);
-  EXPECT_THAT(late.message(), HasSubstr("ranks 2, 3 did not come to the rendezvous"));
+  const Status late_status = count_ranks_at("a", 0, 4, store, {now, kNotInterrupted}).status();
+  EXPECT_EQ(late_status.code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(late_status.message(), HasSubstr("ranks 2, 3 did not come to the rendezvous"));
 }
 
 TEST(HostPlaces, EndsIfTheFormationFailsOrIsInterrupted) {
@@ -64,7 +64,7 @@ TEST(HostPlaces, TwoProcessesCannotHaveOneRank) {
                 HasSubstr("two processes have rank 1 of 3"));
 }
 
-TEST(HostPlaces, OfThisProcess) {
+TEST(HostPlaces, ThePlaceOfThisProcessIsConstant) {
   EXPECT_EQ(own_place(), own_place());
   EXPECT_THAT(own_place(), HasSubstr("net:["));
 }

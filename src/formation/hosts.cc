@@ -59,7 +59,7 @@ RankTopology topology_of(int rank, const std::vector<RankInfo>& ranks) {
 }
 
 int cores_of_ranks(int host, const std::vector<RankInfo>& ranks) {
-  std::set<std::string> lists;  // many ranks may have the same
+  std::set<std::string> lists;  // many ranks may have the same list
   for (const RankInfo& rank : ranks)
     if (rank.host == host) lists.insert(rank.cores);
   std::set<int> numbers;
@@ -73,11 +73,11 @@ std::string hosts_text(const std::vector<RankInfo>& ranks) {
   for (const auto& local : ranks_by_host(ranks))
     if (!local.empty())
       texts.push_back(format_text(
-          "{} ({})", ranks[static_cast<std::size_t>(local.front())].host_name, name_ranks(local)));
+          "{} ({})", ranks[static_cast<std::size_t>(local.front())].host_name, ranks_text(local)));
   return join_text(texts, ", ");
 }
 
-Status check_found(const RankTopology& given, const std::vector<RankInfo>& ranks) {
+Status check_given_topology(const RankTopology& given, const std::vector<RankInfo>& ranks) {
   const RankTopology found = topology_of(given.rank, ranks);
   RankTopology expected = given;
   bool differs = false;

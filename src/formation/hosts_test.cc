@@ -34,8 +34,8 @@ TEST(Hosts, CountTheCoresOfTheirRanksOnce) {
   EXPECT_EQ(cores_of_ranks(1, ranks), 8);
 }
 
-// The local sizes are 1, 2 and 3. For rank 1, local size times cross size is the size of the job by
-// chance, although the hosts have different sizes.
+// The local sizes are 1, 2 and 3. For rank 1, local size times cross size happens to be the size of
+// the job, although the hosts have different sizes.
 TEST(Hosts, OfDifferentSizesAreNotHomogeneous) {
   const auto ranks = ranks_on({0, 1, 1, 2, 2, 2});
   for (int rank = 0; rank < 6; ++rank) EXPECT_FALSE(topology_of(rank, ranks).is_homogeneous);
@@ -52,11 +52,11 @@ TEST(Hosts, AreNamedWithTheirRanks) {
   EXPECT_EQ(hosts_text(ranks_on({0, -1, 1, -1})), "host0 (rank 0), host1 (rank 2)");
 }
 
-TEST(Hosts, WhatWasNotGivenIsNotCompared) {
+TEST(Hosts, NumbersThatWereNotGivenAreNotCompared) {
   const auto ranks = ranks_on({0, 0, 1});
-  EXPECT_TRUE(check_found({.rank = 1, .size = 3}, ranks).ok());
-  EXPECT_TRUE(check_found({.rank = 1, .size = 3, .local_rank = 1}, ranks).ok());
-  EXPECT_TRUE(check_found({.rank = 2, .size = 3, .cross_size = 2}, ranks).ok());
+  EXPECT_TRUE(check_given_topology({.rank = 1, .size = 3}, ranks).ok());
+  EXPECT_TRUE(check_given_topology({.rank = 1, .size = 3, .local_rank = 1}, ranks).ok());
+  EXPECT_TRUE(check_given_topology({.rank = 2, .size = 3, .cross_size = 2}, ranks).ok());
 }
 
 TEST(Hosts, EachGivenNumberIsCompared) {
@@ -65,9 +65,9 @@ TEST(Hosts, EachGivenNumberIsCompared) {
                                     RankTopology{.rank = 1, .size = 3, .local_size = 3},
                                     RankTopology{.rank = 1, .size = 3, .cross_rank = 1},
                                     RankTopology{.rank = 1, .size = 3, .cross_size = 2}})
-    EXPECT_EQ(check_found(given, ranks).code(), StatusCode::kFixCall);
+    EXPECT_EQ(check_given_topology(given, ranks).code(), StatusCode::kFixCall);
   EXPECT_EQ(
-      check_found({.rank = 2, .size = 3, .local_rank = 2, .local_size = 3}, ranks),
+      check_given_topology({.rank = 2, .size = 3, .local_rank = 2, .local_size = 3}, ranks),
       Status::fix_call(
           "rank 2 was started as local rank 2 of 3 and cross rank 1 of 2, but was found to be "
           "local "

@@ -29,7 +29,7 @@ inline EngineOptions formation_options(int rank, int size,
 
 class JobOfHosts {
  public:
-  // `hosts` has by rank the number of its host.
+  // `hosts` are the host numbers, by rank.
   explicit JobOfHosts(std::vector<int> hosts) : hosts_(std::move(hosts)) {
     for (std::size_t rank = 0; rank < hosts_.size(); ++rank)
       stores_.push_back(std::make_shared<MemoryStore>());

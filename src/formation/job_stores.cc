@@ -50,24 +50,24 @@ WaitLimit start_limit(const EngineOptions& options) {
   return {std::chrono::steady_clock::now() + options.start_timeout, options.interrupted};
 }
 
-// `whole_store` has no prefix.
+// The keys of `whole_store` have no prefix.
 Status take_elastic_job_name(const EngineOptions& options, Store& whole_store) {
   if (!is_epoch_of_elastic_job(options)) return {};
   ProcessContext& context = *options.context;
-  const std::string unless = keys::epoch_prefix(context.epoch()) + keys::member_is_gone();
+  const std::string end_key = keys::epoch_prefix(context.epoch()) + keys::member_is_gone();
   FARANDOLE_TRY_ASSIGN(
       auto name, elastic_job_name(whole_store, options.topology.rank, context.elastic_job_name(),
-                                  unless, start_limit(options)));
+                                  end_key, start_limit(options)));
   context.set_elastic_job_name(std::move(name));
   return {};
 }
 
-// `members` ranks of this host use the id.
+// Opens the Store of this id, which `members` ranks of this host use.
 Result<std::shared_ptr<LocalStore>> open_store_by_id(const std::string& id, int members,
                                                      const WaitLimit& limit) {
   Digest digest;
   digest.add(id);
-  // The name contains the user id, because all users of a host share these names.
+  // The name contains the user id, because all users of a host share the names of these sockets.
   return open_named_store(format_text("farandole.{}.{:016x}", ::getuid(), digest.value()), members,
                           limit);
 }
@@ -77,7 +77,7 @@ bool has_launcher(const EngineOptions& options) { return options.rendezvous_desc
 Result<std::shared_ptr<LocalStore>> store_of_launcher(const EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(auto store, options.context->launcher_store(options.rendezvous_descriptor));
   if (options.rendezvous_id.empty()) return store;
-  // Other engines of the job may use the same Store at the same time.
+  // The prefix is needed because other engines of the job may use the same Store at the same time.
   return {std::make_shared<PrefixedLocalStore>(std::move(store),
                                                keys::engine_prefix(options.rendezvous_id))};
 }
@@ -123,7 +123,8 @@ Result<std::shared_ptr<Store>> open_whole_store(const EngineOptions& options) {
                          options.context->launcher_store(options.rendezvous_descriptor));
     return {std::move(store)};
   }
-  FARANDOLE_TRY_ASSIGN(auto tls, options.context->tls(options, start_limit(options).deadline));
+  FARANDOLE_TRY_ASSIGN(auto tls,
+                       options.context->tls_context(options, start_limit(options).deadline));
   return open_job_store(options, std::move(tls), parse_interfaces(options.network_interfaces));
 }
 
@@ -151,9 +152,10 @@ Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options) {
                                .seals_data = !options.unsealed_data,
                                .tcp = tcp_options(options.elastic_worker >= 0)};
   FARANDOLE_TRY_ASSIGN(const auto tls,
-                       options.context->tls(options, start_limit(options).deadline));
-  // A group is formed in the Store that has given the ranks, even if that is lost meanwhile.
-  if (is_epoch_of_elastic_job(options)) found.stores.job = options.context->kept_store();
+                       options.context->tls_context(options, start_limit(options).deadline));
+  // The group must be formed in the Store that has given the ranks, even if this Store was lost in
+  // the meantime.
+  if (is_epoch_of_elastic_job(options)) found.stores.job = options.context->kept_job_store();
   if (found.stores.job == nullptr) {
     FARANDOLE_TRY_ASSIGN(found.stores.job, open_job_store(options, tls, network.interfaces));
   }

@@ -1,4 +1,4 @@
-// Job stores: opens the Stores through which a rank finds the other ranks of its job.
+// Job stores: opens the Stores in which a rank finds the other ranks of its job.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-// How a rank reaches the other ranks of its job.
+// The Stores and the network of a rank.
 struct StoresAndNetwork {
   Stores stores;
   std::unique_ptr<HostNetwork> network;  // null without a job_store
@@ -17,9 +17,9 @@ struct StoresAndNetwork {
 
 // Opens the stores and the network that the options describe. The LocalStore belongs to the
 // launcher, or is found by the rendezvous id, or is a new MemoryStore if the rank is alone on its
-// host. Without a job_store, it is also the job's Store. If the launcher has a Store and there is a
-// rendezvous id, all keys in that Store get a prefix. `options.context` must be set. Errors: as
-// Engine::create().
+// host. Without a job_store, the LocalStore is also the job's Store. If the launcher has a Store
+// and there is a rendezvous id, all keys in that Store get a prefix. `options.context` must be set.
+// Errors: as Engine::create().
 Result<StoresAndNetwork> open_stores_and_network(const EngineOptions& options);
 
 // Returns the Store of the whole job, without a prefix. If the job is on one host, this is the

@@ -33,10 +33,11 @@ namespace {
 constexpr const char* kLostText =
     "the launcher of this job (`farandole run`) has ended without ending its workers";
 
-// Kills this worker and the processes that it has started. The launcher has made the process group.
+// Kills this worker and the processes that it has started. They are in the process group that the
+// launcher has made for the worker.
 [[noreturn]] void kill_own_group() {
   ::kill(0, SIGKILL);
-  ::_exit(1);  // another process group is ours
+  ::_exit(1);  // only if kill() has failed
 }
 
 // Reads and drops some bytes. Closes the stream at its end.
@@ -54,22 +55,22 @@ struct LauncherWatch::State {
 
   // Reads the next notice. Returns false if there is none yet.
   bool take_notice();
-  void launcher_lost();
+  void handle_lost_launcher();
   void announce(const std::string& text, Duration limit);
 
   const UnixSocket socket;
   const Descriptor stop;  // an eventfd
-  // Only the thread uses these two, and start() before it.
-  std::array<Descriptor, 2> output;  // from which the launcher reads our output; may be invalid
+  // start() uses these two members before the thread starts; then only the thread uses them.
+  std::array<Descriptor, 2> output;  // read ends of our output pipes; may be invalid
   bool is_lost = false;
   std::atomic<bool> may_outlive = false;
-  std::atomic<bool> has_end = false;  // for a quick look
-  std::optional<TimePoint> kill_at;   // set before has_end
-  Guarded<std::string> why;
+  std::atomic<bool> end_announced = false;  // readable without the lock
+  std::optional<TimePoint> kill_time;       // set before end_announced
+  Guarded<std::string> end_reason;
   struct Members {
     std::int64_t epoch = 0;
     std::function<void(int rank)> handler;
-    std::int64_t lost_epoch = 0;  // of the last loss that the launcher has told
+    std::int64_t lost_epoch = 0;  // of the last lost member
     int lost_rank = 0;
 
     void handle_loss() const {
@@ -84,7 +85,7 @@ bool LauncherWatch::State::take_notice() {
   if (message.status().code() == StatusCode::kRetry) return false;
   const auto notice = message.ok() ? LauncherNotice::decode(message->bytes) : std::nullopt;
   if (!notice) {
-    launcher_lost();
+    handle_lost_launcher();
   } else if (notice->kind == LauncherNotice::Kind::kOutlive) {
     may_outlive = true;
     const std::size_t count = std::min(output.size(), message->descriptors.size());
@@ -100,20 +101,21 @@ bool LauncherWatch::State::take_notice() {
   return true;
 }
 
-// If the job goes on without this launcher, this worker has no place in it.
-void LauncherWatch::State::launcher_lost() {
-  if (!may_outlive && !has_end) kill_own_group();
+// Without kOutlive, the job goes on without this launcher and its workers. So this worker must end
+// at once.
+void LauncherWatch::State::handle_lost_launcher() {
+  if (!may_outlive && !end_announced) kill_own_group();
   is_lost = true;
   announce(kLostText, kEndLimit);
 }
 
-// The first limit counts.
+// Only the first announcement counts.
 void LauncherWatch::State::announce(const std::string& text, Duration limit) {
-  if (has_end) return;
-  kill_at = std::chrono::steady_clock::now() + limit;
-  *why.lock() = text;
-  has_end = true;
-  why.notify_all();
+  if (end_announced) return;
+  kill_time = std::chrono::steady_clock::now() + limit;
+  *end_reason.lock() = text;
+  end_announced = true;
+  end_reason.notify_all();
 }
 
 Result<std::unique_ptr<LauncherWatch>> LauncherWatch::start(int descriptor) {
@@ -124,7 +126,7 @@ Result<std::unique_ptr<LauncherWatch>> LauncherWatch::start(int descriptor) {
         "(Python's subprocess does unless close_fds=False)",
         descriptor, checked.message()));
   Descriptor duplicate(::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  Descriptor stop = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  Descriptor stop = Descriptor::above_standard_streams(::eventfd(0, EFD_CLOEXEC));
   if (!duplicate.valid() || !stop.valid() || ::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot watch the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
@@ -147,7 +149,7 @@ Result<std::unique_ptr<LauncherWatch>> LauncherWatch::start(int descriptor) {
 
 LauncherWatch::~LauncherWatch() {
   if (!thread_.joinable()) return;
-  if (::getpid() != process_ || state_->has_end) {
+  if (::getpid() != process_ || state_->end_announced) {
     thread_.detach();
     return;
   }
@@ -165,14 +167,14 @@ void LauncherWatch::watch_members(std::int64_t epoch, std::function<void(int ran
 }
 
 std::string LauncherWatch::announced_end(TimePoint deadline) {
-  if (!state_->has_end && deadline == TimePoint()) return {};
-  auto why = state_->why.lock();
-  why.wait_until(deadline, [](const std::string& text) { return !text.empty(); });
-  return *why;
+  if (!state_->end_announced && deadline == TimePoint()) return {};
+  auto end_reason = state_->end_reason.lock();
+  end_reason.wait_until(deadline, [](const std::string& text) { return !text.empty(); });
+  return *end_reason;
 }
 
 void LauncherWatch::run(const std::shared_ptr<State>& state) {
-  begin_own_thread("farandole-lost");
+  set_up_own_thread("farandole-lost");
   auto& [output, error] = state->output;
   for (;;) {
     const bool is_lost = state->is_lost;
@@ -180,12 +182,12 @@ void LauncherWatch::run(const std::shared_ptr<State>& state) {
                                    {is_lost ? -1 : state->socket.descriptor().get(), POLLIN, 0},
                                    {is_lost ? output.get() : -1, POLLIN, 0},
                                    {is_lost ? error.get() : -1, POLLIN, 0}}};
-    ::poll(entries.data(), entries.size(), poll_timeout_ms(state->kill_at));
+    ::poll(entries.data(), entries.size(), poll_timeout_ms(state->kill_time));
     if (entries[0].revents != 0) return;
     if (entries[1].revents != 0) state->take_notice();
     if (entries[2].revents != 0) drop_output(output);
     if (entries[3].revents != 0) drop_output(error);
-    if (state->kill_at && std::chrono::steady_clock::now() >= *state->kill_at) kill_own_group();
+    if (state->kill_time && std::chrono::steady_clock::now() >= *state->kill_time) kill_own_group();
   }
 }
 

@@ -1,10 +1,10 @@
-// LauncherWatch: listens to the launcher of an elastic job, and notices if it is lost.
+// LauncherWatch: listens to the launcher of an elastic job, and notices the loss of the launcher.
 //
-// The launcher says that the job must end with the next commit, or the end of its socket says so.
-// The program saves its state and exits. If it has not done so at the limit, the watch kills the
-// worker, because nobody else may be left to do it.
+// The job must end with the next commit if the launcher sends this notice, or if its socket ends.
+// The program then saves its state and exits. If it has not exited at the limit, the watch kills
+// the worker, because the launcher may be lost.
 //
-// The launcher also says that a member of this worker's group is lost with its host.
+// The launcher also sends a notice if a member of this worker's group is lost with its host.
 #pragma once
 
 #include <sys/types.h>
@@ -24,23 +24,25 @@ namespace farandole {
 class LauncherWatch {
  public:
   // `descriptor` is FARANDOLE_LAUNCHER_DESCRIPTOR, which is borrowed and marked close-on-exec.
-  // Starts the thread "lost". If the worker may outlive its launcher, the kernel no longer kills
-  // it when the launcher ends; this works only in the main thread. Errors: kFixCall if the
-  // descriptor is not the launcher's socket, kStop.
+  // Starts the thread "lost". If the worker may outlive its launcher, the kernel no longer kills it
+  // when the launcher ends. This only works if start() is called in the main thread. Errors:
+  // kFixCall if the descriptor is not the launcher's socket, kStop.
   static Result<std::unique_ptr<LauncherWatch>> start(int descriptor);
-  // Ends the thread, and lets the kernel kill this worker again. If the job must end, the thread
-  // goes on to the end of the process.
+  // Ends the thread. From then on, the kernel again kills this worker when the launcher ends. If
+  // the job must end, the thread runs until the process ends.
   ~LauncherWatch();
   LauncherWatch(const LauncherWatch&) = delete;
   LauncherWatch& operator=(const LauncherWatch&) = delete;
 
   // From now on, the thread "lost" calls `handler` if the launcher says that a member of this epoch
-  // is lost. If the launcher has already said so, this function calls `handler` itself, before it
-  // returns. `handler` gets the member's rank, and must neither block nor allocate memory. An empty
-  // one ends that: no call of the former one is running when the function returns.
+  // is lost. If the launcher has already said this, watch_members() itself calls `handler`.
+  // `handler` gets the rank of the member, and must neither block nor allocate memory. An empty
+  // `handler` ends the watch; when the function returns, no call of the previous handler is
+  // running.
   void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
 
-  // Why the job must end with the next commit; empty: it goes on. Waits for it until the deadline.
+  // Returns why the job must end with the next commit; empty if the job goes on. Waits for such an
+  // announcement until the deadline.
   std::string announced_end(TimePoint deadline = {});
 
  private:

@@ -27,33 +27,33 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-TimePoint soon() { return std::chrono::steady_clock::now() + seconds(60); }
+TimePoint test_deadline() { return std::chrono::steady_clock::now() + seconds(60); }
 
 // A launcher and its socket to a worker.
 struct Launcher {
   Launcher() {
     auto ends = UnixSocket::make_pair();
     CHECK(ends.ok(), "socketpair");
-    ours.emplace(std::move(ends->first));
-    theirs = ends->second.take_descriptor();
+    launcher_socket.emplace(std::move(ends->first));
+    worker_socket = ends->second.take_descriptor();
   }
-  void tell(const LauncherNotice& notice, const std::vector<int>& output = {}) const {
-    CHECK(ours->try_send(notice.encode(), output).ok(), "try_send");
+  void send_notice(const LauncherNotice& notice, const std::vector<int>& output = {}) const {
+    CHECK(launcher_socket->try_send(notice.encode(), output).ok(), "try_send");
   }
 
-  std::optional<UnixSocket> ours;
-  Descriptor theirs;
+  std::optional<UnixSocket> launcher_socket;
+  Descriptor worker_socket;
 };
 
 const LauncherNotice kOutlive{.kind = LauncherNotice::Kind::kOutlive};
 
-TEST(LauncherWatch, EndsWithoutAnAnnouncement) {
+TEST(LauncherWatch, CanBeDestroyedAndStartedAgain) {
   const Launcher launcher;
   {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
   }
-  const auto again = LauncherWatch::start(launcher.theirs.get());
-  EXPECT_EQ(again.status(), Status());
+  const auto second_watch = LauncherWatch::start(launcher.worker_socket.get());
+  EXPECT_EQ(second_watch.status(), Status());
 }
 
 TEST(LauncherWatch, NeedsTheSocketOfTheLauncher) {
@@ -63,19 +63,19 @@ TEST(LauncherWatch, NeedsTheSocketOfTheLauncher) {
   EXPECT_THAT(watch.status().message(), HasSubstr("should be this worker's socket"));
 }
 
-// Runs `worker` in a child process with a process group of its own. Returns its exit code, or 128 +
-// the signal that has killed it. Meanwhile, the launcher does what `act` says.
-int end_of_worker(
+// Runs `worker` in a child process with its own process group. Meanwhile, calls `action` for the
+// launcher. Returns the exit code of the child, or 128 + the signal that has killed it.
+int exit_code_of_worker(
     Launcher& launcher, const std::function<int()>& worker,
-    const std::function<void()>& act = [] {}) {
+    const std::function<void()>& action = [] {}) {
   const pid_t pid = ::fork();
   CHECK(pid >= 0, "fork");
   if (pid == 0) {
     ::setpgid(0, 0);
-    launcher.ours.reset();
+    launcher.launcher_socket.reset();
     ::_exit(worker());
   }
-  act();
+  action();
   int status = 0;
   EXPECT_EQ(::waitpid(pid, &status, 0), pid);
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -85,27 +85,27 @@ int end_of_worker(
   for (;;) ::pause();
 }
 
-LauncherNotice loss_in(std::int64_t epoch, int rank) {
+LauncherNotice loss_notice(std::int64_t epoch, int rank) {
   return {.kind = LauncherNotice::Kind::kMemberLost, .epoch = epoch, .rank = rank};
 }
 
-TEST(LauncherWatch, TellsWhichMemberOfTheEpochIsLost) {
+TEST(LauncherWatch, ReportsWhichMemberOfTheEpochIsLost) {
   const Launcher launcher;
-  const auto watch = LauncherWatch::start(launcher.theirs.get());
+  const auto watch = LauncherWatch::start(launcher.worker_socket.get());
   std::atomic<int> lost = -1;
   (*watch)->watch_members(2, [&](int rank) { lost = rank; });
-  launcher.tell(loss_in(1, 5));
-  launcher.tell(loss_in(3, 6));
-  launcher.tell(loss_in(2, 4));
-  const TimePoint hang_guard = soon();
-  while (lost < 0 && std::chrono::steady_clock::now() < hang_guard) std::this_thread::yield();
+  launcher.send_notice(loss_notice(1, 5));
+  launcher.send_notice(loss_notice(3, 6));
+  launcher.send_notice(loss_notice(2, 4));
+  const TimePoint deadline = test_deadline();
+  while (lost < 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(lost, 4) << "the others are of other epochs";
 }
 
-TEST(LauncherWatch, TellsALossThatWasSaidBefore) {
+TEST(LauncherWatch, ReportsALossThatWasAnnouncedBefore) {
   const Launcher launcher;
-  launcher.tell(loss_in(2, 4));
-  const auto watch = LauncherWatch::start(launcher.theirs.get());
+  launcher.send_notice(loss_notice(2, 4));
+  const auto watch = LauncherWatch::start(launcher.worker_socket.get());
   int lost = -1;
   const auto handler = [&](int rank) { lost = rank; };
   (*watch)->watch_members(1, handler);
@@ -117,58 +117,61 @@ TEST(LauncherWatch, TellsALossThatWasSaidBefore) {
   EXPECT_EQ(lost, -1);
 }
 
-// If the job must end, the watch goes on to the end of the process, so these are processes.
+// If the job must end, the watch runs until its process ends. So these tests use child processes.
 
 TEST(LauncherWatch, KnowsWhyTheJobEnds) {
   Launcher launcher;
   const auto worker = [&] {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
-    return (*watch)->announced_end(soon()) == "it is late" ? 75 : 1;
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
+    return (*watch)->announced_end(test_deadline()) == "it is late" ? 75 : 1;
   };
-  const auto tell = [&] { launcher.tell({.limit = seconds(60), .why = "it is late"}); };
-  EXPECT_EQ(end_of_worker(launcher, worker, tell), 75);
+  const auto send_notice = [&] {
+    launcher.send_notice({.limit = seconds(60), .why = "it is late"});
+  };
+  EXPECT_EQ(exit_code_of_worker(launcher, worker, send_notice), 75);
 }
 
-TEST(LauncherWatch, KnowsWhatWasSaidBeforeItStarted) {
+TEST(LauncherWatch, ReadsNoticesThatCameBeforeItStarted) {
   Launcher launcher;
-  launcher.tell({.limit = seconds(60), .why = "it is late"});
-  launcher.tell({.limit = milliseconds(0), .why = "only the first notice counts"});
+  launcher.send_notice({.limit = seconds(60), .why = "it is late"});
+  launcher.send_notice({.limit = milliseconds(0), .why = "only the first notice counts"});
   const auto worker = [&] {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
     return (*watch)->announced_end() == "it is late" ? 75 : 1;
   };
-  EXPECT_EQ(end_of_worker(launcher, worker), 75);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker), 75);
 }
 
-TEST(LauncherWatch, AWorkerThatWasToldToEndHasItsTimeWithoutALauncherToo) {
+TEST(LauncherWatch, AWorkerThatMustEndKeepsItsTimeLimitIfTheLauncherIsLost) {
   Launcher launcher;
-  launcher.tell({.limit = seconds(60), .why = "it is late"});
-  launcher.ours.reset();
+  launcher.send_notice({.limit = seconds(60), .why = "it is late"});
+  launcher.launcher_socket.reset();
   const auto worker = [&] {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
-    return (*watch)->announced_end(soon()) == "it is late" ? 75 : 1;
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
+    return (*watch)->announced_end(test_deadline()) == "it is late" ? 75 : 1;
   };
-  EXPECT_EQ(end_of_worker(launcher, worker), 75);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker), 75);
 }
 
 TEST(LauncherWatch, AWorkerMayOutliveItsLauncher) {
   Launcher launcher;
-  launcher.tell(kOutlive);
+  launcher.send_notice(kOutlive);
   const auto worker = [&] {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
-    const std::string why = (*watch)->announced_end(soon());
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
+    const std::string why = (*watch)->announced_end(test_deadline());
     return why.find("has ended without ending its workers") != std::string::npos ? 75 : 1;
   };
-  EXPECT_EQ(end_of_worker(launcher, worker, [&] { launcher.ours.reset(); }), 75);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker, [&] { launcher.launcher_socket.reset(); }), 75);
 }
 
 TEST(LauncherWatch, OtherWorkersAreKilledWithTheirLauncher) {
   Launcher launcher;
   const auto worker = [&]() -> int {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
     hang();
   };
-  EXPECT_EQ(end_of_worker(launcher, worker, [&] { launcher.ours.reset(); }), 128 + SIGKILL);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker, [&] { launcher.launcher_socket.reset(); }),
+            128 + SIGKILL);
 }
 
 TEST(LauncherWatch, AWorkerThatHangsIsKilledAtTheLimitWithItsChildren) {
@@ -179,11 +182,13 @@ TEST(LauncherWatch, AWorkerThatHangsIsKilledAtTheLimitWithItsChildren) {
   Launcher launcher;
   const auto worker = [&]() -> int {
     if (::fork() == 0) hang();  // keeps the pipe open
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
     hang();
   };
-  const auto tell = [&] { launcher.tell({.limit = milliseconds(1), .why = "it is late"}); };
-  EXPECT_EQ(end_of_worker(launcher, worker, tell), 128 + SIGKILL);
+  const auto send_notice = [&] {
+    launcher.send_notice({.limit = milliseconds(1), .why = "it is late"});
+  };
+  EXPECT_EQ(exit_code_of_worker(launcher, worker, send_notice), 128 + SIGKILL);
   writing.reset();
   char byte = 0;
   EXPECT_EQ(::read(reading.get(), &byte, 1), 0) << "no child is left";
@@ -191,37 +196,38 @@ TEST(LauncherWatch, AWorkerThatHangsIsKilledAtTheLimitWithItsChildren) {
 
 TEST(LauncherWatch, TheLimitOutlivesTheWatch) {
   Launcher launcher;
-  launcher.tell({.limit = milliseconds(50), .why = "it is late"});
+  launcher.send_notice({.limit = milliseconds(50), .why = "it is late"});
   const auto worker = [&]() -> int {
     {
-      const auto watch = LauncherWatch::start(launcher.theirs.get());
+      const auto watch = LauncherWatch::start(launcher.worker_socket.get());
     }
     hang();
   };
-  EXPECT_EQ(end_of_worker(launcher, worker), 128 + SIGKILL);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker), 128 + SIGKILL);
 }
 
-// The launcher has read the output. When it is gone, the watch does.
+// The launcher reads the output. When the launcher is gone, the watch reads the output.
 TEST(LauncherWatch, OutputCanBeWrittenWithoutALauncher) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
   Descriptor reading(ends[0]);
   const Descriptor writing(ends[1]);
-  ASSERT_EQ(::fcntl(writing.get(), F_SETFL, 0), 0);  // its writes block
+  ASSERT_EQ(::fcntl(writing.get(), F_SETFL, 0), 0);  // without a reader, its writes block
   Launcher launcher;
-  launcher.tell(kOutlive, {reading.get()});
+  launcher.send_notice(kOutlive, {reading.get()});
   reading.reset();
   const auto worker = [&] {
-    const auto watch = LauncherWatch::start(launcher.theirs.get());
-    const std::string much(1 << 20, 'x');
-    for (std::size_t written = 0; written < much.size();) {
-      const auto count = ::write(writing.get(), much.data() + written, much.size() - written);
+    const auto watch = LauncherWatch::start(launcher.worker_socket.get());
+    const std::string large_text(1 << 20, 'x');
+    for (std::size_t written = 0; written < large_text.size();) {
+      const auto count =
+          ::write(writing.get(), large_text.data() + written, large_text.size() - written);
       if (count < 0) return 1;
       written += static_cast<std::size_t>(count);
     }
     return 75;
   };
-  EXPECT_EQ(end_of_worker(launcher, worker, [&] { launcher.ours.reset(); }), 75);
+  EXPECT_EQ(exit_code_of_worker(launcher, worker, [&] { launcher.launcher_socket.reset(); }), 75);
 }
 
 }  // namespace

@@ -44,111 +44,112 @@ Result<JobSecret> read_secret(const Knobs& knobs, TimePoint deadline) {
 }  // namespace
 
 Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
-  auto parts = parts_.lock();
-  auto heap = parts->heap.lock();
+  auto state = state_.lock();
+  auto heap = state->heap.lock();
   // SharedHeap::create() rounds the size up to whole huge pages.
   if (heap && heap->is_of_this_process() && heap->size() < bytes + kHugePageBytes) return heap;
   FARANDOLE_TRY_ASSIGN(heap, SharedHeap::create(bytes));
-  parts->heap = heap;
+  state->heap = heap;
   return heap;
 }
 
 void ProcessContext::make_continued_timeline(int slot, const Knobs& knobs) {
-  auto parts = parts_.lock();
-  if (parts->continued_timeline) return;
+  auto state = state_.lock();
+  if (state->continued_timeline) return;
   const TraceText::Rank rank{
       .rank = slot, .pid = ::getpid(), .elastic_worker = knobs.elastic_worker};
-  parts->continued_timeline = std::make_shared<Timeline::Continued>(
+  state->continued_timeline = std::make_shared<Timeline::SharedState>(
       TraceText(rank), knobs.timeline_path, knobs.timeline_mark_cycles);
 }
 
-// Engines share the connection, because two clients on one socket would read each other's replies.
+// Engines share one connection, because two clients on one socket would read each other's replies.
 Result<std::shared_ptr<LocalStore>> ProcessContext::launcher_store(int descriptor) {
-  auto parts = parts_.lock();
-  std::shared_ptr<LocalStore> store = parts->stores[descriptor].lock();
+  auto state = state_.lock();
+  std::shared_ptr<LocalStore> store = state->stores[descriptor].lock();
   if (store) return store;
   FARANDOLE_TRY_ASSIGN(store, StoreClient::connect(descriptor));
-  parts->stores[descriptor] = store;
+  state->stores[descriptor] = store;
   return store;
 }
 
-// Does not hold the lock while it connects, because limit.interrupted may wait for a thread that
-// waits for the lock. If two threads connect at once, both connections work.
+// Does not hold the lock while it connects, because limit.interrupted may wait for another thread
+// that needs the lock. If two threads connect at the same time, both connections work.
 Result<std::shared_ptr<Store>> ProcessContext::job_store(const RemoteStore::Options& options,
                                                          const WaitLimit& limit) {
-  if (auto known = known_job_store(options.places)) return known;
+  if (auto known = existing_job_store(options.places)) return known;
   FARANDOLE_TRY_ASSIGN(std::shared_ptr<Store> store, RemoteStore::connect(options, limit));
-  parts_.lock()->job_stores[options.places] = store;
+  state_.lock()->job_stores[options.places] = store;
   return store;
 }
 
 Result<std::shared_ptr<Store>> ProcessContext::serve_job_store(const RemoteStore::Options& options,
                                                                const InterfaceChoice& interfaces,
                                                                const WaitLimit& limit) {
-  if (auto known = known_job_store(options.places)) return known;
+  if (auto known = existing_job_store(options.places)) return known;
   FARANDOLE_TRY_ASSIGN(auto store, open_hosted_store(options, interfaces, limit));
-  auto parts = parts_.lock();
-  parts->served_store = store;
-  parts->served_places = options.places;
+  auto state = state_.lock();
+  state->served_store = store;
+  state->served_places = options.places;
   return store;
 }
 
 Status ProcessContext::wait_for_other_ranks(const std::function<bool()>& interrupted) {
-  const std::shared_ptr<Store> store = parts_.lock()->served_store;
+  const std::shared_ptr<Store> store = state_.lock()->served_store;
   return store ? farandole::wait_for_other_ranks(*store, interrupted) : Status();
 }
 
-std::shared_ptr<Store> ProcessContext::known_job_store(const std::string& places) {
+std::shared_ptr<Store> ProcessContext::existing_job_store(const std::string& places) {
   std::shared_ptr<Store> store;
   {
-    auto parts = parts_.lock();
-    if (parts->served_places == places) return parts->served_store;
-    store = parts->job_stores[places].lock();
+    auto state = state_.lock();
+    if (state->served_places == places) return state->served_store;
+    store = state->job_stores[places].lock();
   }
-  const bool works = store && store->clock().ok();  // an answer shows that the connection works
-  return works ? store : nullptr;
+  // An answer of the Store shows that the connection works.
+  const bool is_connected = store && store->clock().ok();
+  return is_connected ? store : nullptr;
 }
 
-Result<std::shared_ptr<const TlsContext>> ProcessContext::tls(const Knobs& knobs,
-                                                              TimePoint deadline) {
-  auto parts = parts_.lock();
-  if (parts->tls) return parts->tls;
+Result<std::shared_ptr<const TlsContext>> ProcessContext::tls_context(const Knobs& knobs,
+                                                                      TimePoint deadline) {
+  auto state = state_.lock();
+  if (state->tls) return state->tls;
   FARANDOLE_TRY_ASSIGN(auto secret, read_secret(knobs, deadline));
-  FARANDOLE_TRY_ASSIGN(parts->tls, TlsContext::make(std::move(secret)));
-  return parts->tls;
+  FARANDOLE_TRY_ASSIGN(state->tls, TlsContext::make(std::move(secret)));
+  return state->tls;
 }
 
 Status ProcessContext::watch_launcher(int descriptor) {
-  auto parts = parts_.lock();
-  if (parts->launcher_watch) return {};
-  FARANDOLE_TRY_ASSIGN(parts->launcher_watch, LauncherWatch::start(descriptor));
+  auto state = state_.lock();
+  if (state->launcher_watch) return {};
+  FARANDOLE_TRY_ASSIGN(state->launcher_watch, LauncherWatch::start(descriptor));
   return {};
 }
 
 void ProcessContext::watch_members(std::int64_t epoch, std::function<void(int rank)> handler) {
-  const std::shared_ptr<LauncherWatch> watch = parts_.lock()->launcher_watch;
+  const std::shared_ptr<LauncherWatch> watch = state_.lock()->launcher_watch;
   if (watch) watch->watch_members(epoch, std::move(handler));
 }
 
 std::string ProcessContext::announced_end(TimePoint deadline) {
-  const std::shared_ptr<LauncherWatch> watch = parts_.lock()->launcher_watch;
+  const std::shared_ptr<LauncherWatch> watch = state_.lock()->launcher_watch;
   return watch ? watch->announced_end(deadline) : "";
 }
 
 Result<std::shared_ptr<Failpoint>> ProcessContext::failpoint(const std::string& text) {
-  auto parts = parts_.lock();
-  if (text == parts->failpoint_text) return parts->failpoint;
-  FARANDOLE_TRY_ASSIGN(parts->failpoint, Failpoint::parse(text));
-  parts->failpoint_text = text;
-  return parts->failpoint;
+  auto state = state_.lock();
+  if (text == state->failpoint_text) return state->failpoint;
+  FARANDOLE_TRY_ASSIGN(state->failpoint, Failpoint::parse(text));
+  state->failpoint_text = text;
+  return state->failpoint;
 }
 
 Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
-  auto parts = parts_.lock();
+  auto state = state_.lock();
   FlightMemory memory;
-  if (descriptor >= 0 && parts->flight_reservations[descriptor].expired()) {
+  if (descriptor >= 0 && state->flight_reservations[descriptor].expired()) {
     FARANDOLE_TRY_ASSIGN(memory.segment, attach_flight_memory(descriptor));
-    parts->flight_reservations[descriptor] = memory.reservation = std::make_shared<char>();
+    state->flight_reservations[descriptor] = memory.reservation = std::make_shared<char>();
     return memory;
   }
   FARANDOLE_TRY_ASSIGN(memory.segment,
@@ -175,8 +176,8 @@ Status wait_for_other_ranks(ProcessContext& context, const std::function<bool()>
 void set_has_state(ProcessContext& context) { context.set_has_state(); }
 
 std::string announced_end(ProcessContext& context, std::chrono::milliseconds limit) {
-  const bool waits = limit.count() > 0;
-  return context.announced_end(waits ? std::chrono::steady_clock::now() + limit : TimePoint());
+  const bool may_wait = limit.count() > 0;
+  return context.announced_end(may_wait ? std::chrono::steady_clock::now() + limit : TimePoint());
 }
 
 std::shared_ptr<ProcessContext> make_process_context() {

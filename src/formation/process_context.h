@@ -1,7 +1,7 @@
-// ProcessContext: finds what the engines of one process share. It owns only three of these parts:
-// the job's secret, because it can be read only once; the job's Store, if this process serves it or
-// the job is elastic; and the watch over the launcher of an elastic job. The others are destroyed
-// with the last engine or tensor that uses them.
+// ProcessContext: finds the objects that the engines of one process share. It owns only three of
+// them: the job's secret, because the secret can be read only once; the job's Store, if this
+// process serves the Store or the job is elastic; and the watch over the launcher of an elastic
+// job. The other objects are destroyed with the last engine or tensor that uses them.
 #pragma once
 
 #include <functional>
@@ -28,17 +28,16 @@ namespace farandole {
 
 // The memory of an engine's flight record.
 struct FlightMemory {
-  std::shared_ptr<Segment> segment;  // has no other owner
-  std::shared_ptr<void>
-      reservation;  // while this exists, no other engine of the process writes there
+  std::shared_ptr<Segment> segment;   // has no other owner
+  std::shared_ptr<void> reservation;  // no other engine writes there while it exists
 };
 
 // Any thread may call its functions.
 class ProcessContext {
  public:
   // Returns the heap that engines or tensors of this process already use. Creates a new heap if
-  // there is none, or if the heap in use is larger than `bytes`, because peers might not be able to
-  // map that heap. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
+  // there is none, or if the existing heap is larger than `bytes`, because peers might not be able
+  // to map such a heap. Engines and allocated blocks own the heap. Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
   // Returns the connection to the launcher. The engines that use the connection own it. Errors: as
   // StoreClient::connect().
@@ -48,85 +47,89 @@ class ProcessContext {
   Result<std::shared_ptr<Store>> job_store(const RemoteStore::Options& options,
                                            const WaitLimit& limit);
   // Serves the job's Store at options.places, in a thread, as long as the context exists. Returns a
-  // connection to it, as does job_store() from then on. For rank 0, if another launcher has started
-  // the ranks. If this process already serves the Store or is connected to it (as another rank of
-  // the whole job), returns that connection. Tries to find the places until the limit. Errors:
-  // kFixCall (a place that is not on this host), kRetry, kStop.
+  // connection to the Store, which job_store() also returns from then on. Rank 0 calls it if
+  // another launcher has started the ranks. If this process already serves the Store or is
+  // connected to it (as another rank of the whole job), returns the existing connection. Looks up
+  // the names of the places until the limit. Errors: kFixCall (a place that is not on this host),
+  // kRetry, kStop.
   Result<std::shared_ptr<Store>> serve_job_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);
   // If this process serves the job's Store, waits until the other ranks have left the job. Errors:
   // kRetry (interrupted).
   Status wait_for_other_ranks(const std::function<bool()>& interrupted);
-  // Returns the secret of the job, ready for connections. The first call reads it from the
-  // descriptor, for which it waits until the deadline, or from the file. Later calls return the
-  // same. Errors: kFixCall (no descriptor and no file, or not 32 bytes), kStop.
-  Result<std::shared_ptr<const TlsContext>> tls(const Knobs& knobs, TimePoint deadline);
-  // The epoch of an elastic job in which this process was last; 0: none.
-  std::int64_t epoch() { return parts_.lock()->epoch; }
-  void set_epoch(std::int64_t epoch) { parts_.lock()->epoch = epoch; }
-  // In which epoch this process got the state of the training of an elastic job; 0: not yet.
-  std::int64_t state_epoch() { return parts_.lock()->state_epoch; }
+  // Returns the secret of the job, ready for connections. The first call reads the secret from the
+  // file, or from the descriptor, where it waits for the secret until the deadline. Later calls
+  // return the same secret. Errors: kFixCall (no descriptor and no file, or not 32 bytes), kStop.
+  Result<std::shared_ptr<const TlsContext>> tls_context(const Knobs& knobs, TimePoint deadline);
+  // The last epoch of an elastic job in which this process was a member; 0: none.
+  std::int64_t epoch() { return state_.lock()->epoch; }
+  void set_epoch(std::int64_t epoch) { state_.lock()->epoch = epoch; }
+  // The epoch in which this process got the training state of an elastic job; 0: not yet.
+  std::int64_t state_epoch() { return state_.lock()->state_epoch; }
   void set_has_state() {
-    auto parts = parts_.lock();
-    parts->state_epoch = parts->epoch;
+    auto state = state_.lock();
+    state->state_epoch = state->epoch;
   }
-  // Whether this process knows that somebody in the job had that state.
-  bool knows_state() { return parts_.lock()->knows_state; }
-  void set_knows_state() { parts_.lock()->knows_state = true; }
-  // What the members of an elastic job remember. Empty before the first group.
-  std::optional<ElasticJobName> elastic_job_name() { return parts_.lock()->elastic_job_name; }
+  // Whether this process knows that some worker of the job has had the training state.
+  bool knows_state() { return state_.lock()->knows_state; }
+  void set_knows_state() { state_.lock()->knows_state = true; }
+  // The name of the elastic job, which its members remember. Empty before the first group.
+  std::optional<ElasticJobName> elastic_job_name() { return state_.lock()->elastic_job_name; }
   void set_elastic_job_name(ElasticJobName name) {
-    parts_.lock()->elastic_job_name = std::move(name);
+    state_.lock()->elastic_job_name = std::move(name);
   }
-  // What the timelines of this worker of an elastic job share; null before
+  // The data that all timelines of this elastic worker share; null before
   // make_continued_timeline().
-  std::shared_ptr<Timeline::Continued> continued_timeline() {
-    return parts_.lock()->continued_timeline;
+  std::shared_ptr<Timeline::SharedState> continued_timeline() {
+    return state_.lock()->continued_timeline;
   }
-  // Makes it, with the timeline of the knobs, if it does not exist yet.
+  // Makes this data, for the timeline of the knobs, if it does not exist yet.
   void make_continued_timeline(int slot, const Knobs& knobs);
-  // Keeps the connection to the job's Store, also while there is no engine.
-  void keep_store(std::shared_ptr<Store> store) { parts_.lock()->kept_store = std::move(store); }
-  std::shared_ptr<Store> kept_store() { return parts_.lock()->kept_store; }
-  // Watches the launcher from now on, as long as the context exists. A second call does nothing.
+  // Keeps the connection to the job's Store, even while the process has no engine.
+  void keep_job_store(std::shared_ptr<Store> store) {
+    state_.lock()->kept_job_store = std::move(store);
+  }
+  std::shared_ptr<Store> kept_job_store() { return state_.lock()->kept_job_store; }
+  // Watches the launcher from now on, as long as the context exists. A second call has no effect.
   // Errors: as LauncherWatch::start().
   Status watch_launcher(int descriptor);
-  // As LauncherWatch::watch_members(); does nothing without a watch.
+  // Like LauncherWatch::watch_members(); has no effect without a watch.
   void watch_members(std::int64_t epoch, std::function<void(int rank)> handler);
-  // As LauncherWatch::announced_end(); empty without a watch.
+  // Like LauncherWatch::announced_end(); empty without a watch.
   std::string announced_end(TimePoint deadline = {});
   // Returns null if the text is empty. All engines with the same text share the failpoint, so it
-  // counts over all groups of the process. Errors: as Failpoint::parse().
+  // counts the passes of all groups of the process. Errors: as Failpoint::parse().
   Result<std::shared_ptr<Failpoint>> failpoint(const std::string& text);
   // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
-  // returns new memory instead, whose descriptor is open. Errors: kFixCall, kStop.
+  // returns new memory with an open descriptor instead. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
 
  private:
-  // The Store that this process serves at these places, or to which it has a connection; else null.
-  std::shared_ptr<Store> known_job_store(const std::string& places);
+  // Returns the Store that this process serves at these places or to which it is connected; null if
+  // there is none.
+  std::shared_ptr<Store> existing_job_store(const std::string& places);
 
-  struct Parts {
+  struct State {
     std::weak_ptr<SharedHeap> heap;
     std::map<int, std::weak_ptr<LocalStore>> stores;         // by descriptor
     std::map<std::string, std::weak_ptr<Store>> job_stores;  // by RemoteStore::Options::places
     std::map<int, std::weak_ptr<void>> flight_reservations;  // by descriptor
     std::shared_ptr<const TlsContext> tls;                   // also owned by connections
     std::shared_ptr<Store> served_store;                     // also owned by engines
-    std::shared_ptr<Store> kept_store;                       // of an elastic job
+    std::shared_ptr<Store> kept_job_store;                   // of an elastic job
     std::string served_places;
     std::int64_t epoch = 0;
     std::shared_ptr<LauncherWatch> launcher_watch;  // shared with calls that use it
     std::int64_t state_epoch = 0;
     bool knows_state = false;
     std::optional<ElasticJobName> elastic_job_name;
-    std::shared_ptr<Timeline::Continued> continued_timeline;  // also owned by timelines
+    std::shared_ptr<Timeline::SharedState> continued_timeline;  // also owned by timelines
     std::string failpoint_text;
     std::shared_ptr<Failpoint> failpoint;  // also owned by engines
   };
 
-  Guarded<Parts> parts_;
+  Guarded<State> state_;
 };
 
 // Maps the launcher's memory for a rank's flight record. Errors: kFixCall if the descriptor does

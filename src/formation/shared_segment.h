@@ -23,7 +23,7 @@ Status share_group(LocalStore& store, const std::string& key, int members, const
 // limit of the system or an unexpected value.
 Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, const LocalValue& value,
                                                 std::size_t bytes);
-// Waits for the value first. Errors: also those of LocalStore::receive().
+// Waits for the value and then maps its segment. Errors: also those of LocalStore::receive().
 Result<std::shared_ptr<Segment>> receive_segment(LocalStore& store, const std::string& key,
                                                  std::size_t bytes, const WaitLimit& limit);
 

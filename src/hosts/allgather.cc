@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-// The group's scratch lists hold the rows of each member of the whole group, and where they begin
-// in the output.
+// The group's scratch lists hold, for each member of the whole group, the number of its rows and
+// their offset in the output.
 
 namespace farandole {
 
@@ -34,7 +34,8 @@ std::optional<NoteHeader> HostsAllgather::write_note(std::span<std::byte> payloa
   return NoteHeader{};
 }
 
-// Returns false if a number is negative or a sum overflows. The result is the same on all members.
+// Returns false if a number of rows is negative or a sum overflows. The result is the same on all
+// members.
 bool HostsAllgather::read_rows() {
   scratch_->counts.assign(static_cast<std::size_t>(hosts().group_members()), 0);
   for (int host = 0; host < hosts().hosts(); ++host) {
@@ -44,7 +45,7 @@ bool HostsAllgather::read_rows() {
       from += sizeof(std::int64_t);
     }
   }
-  return place_rows(*scratch_, options_.row_bytes);
+  return compute_row_offsets(*scratch_, options_.row_bytes);
 }
 
 std::optional<std::int64_t> HostsAllgather::on_all_arrived() {
@@ -61,10 +62,10 @@ HostCopies::Streams HostsAllgather::streams() const {
                                               : streams.incoming[static_cast<std::size_t>(host)];
     int index = 0;
     for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
-      const auto place = static_cast<std::size_t>(member);
+      const auto position = static_cast<std::size_t>(member);
       stream.add({.from = index++,
-                  .bytes = scratch_->counts[place] * options_.row_bytes,
-                  .output = scratch_->offsets[place]});
+                  .bytes = scratch_->counts[position] * options_.row_bytes,
+                  .output_offset = scratch_->offsets[position]});
     }
     streams.longest = std::max(streams.longest, stream.bytes());
   }

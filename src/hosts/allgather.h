@@ -1,6 +1,6 @@
-// HostsAllgather: the all-gather of a group that has members on several hosts. The notes carry how
-// many rows each member contributes. A host sends the same stream to all other hosts: the rows of
-// its members in rank order.
+// HostsAllgather: the all-gather of a group that has members on several hosts. The notes carry the
+// number of rows of each member. A host sends the same stream to all other hosts: the rows of its
+// members in rank order.
 //
 // Cost on h hosts, if the members of a host together contribute s bytes: the host sends (h − 1) s
 // bytes; two one-way latencies, and the waits of HostCopies. A member that contributes n bytes of a
@@ -28,7 +28,7 @@ class HostsAllgather final : public StepBetweenHosts {
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, copies_); }
 
-  // See HostNotes and advance_between_hosts().
+  // These functions implement the algorithm; see HostNotes and advance_between_hosts().
   std::int64_t publish_input() const { return options_.rows; }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();

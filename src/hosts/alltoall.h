@@ -1,6 +1,6 @@
-// HostsAlltoall: the all-to-all of a group that has members on several hosts. The notes carry the
-// splits of the host's members for the whole group, and the length of the longest stream from that
-// host; the other hosts keep only the splits for their own members. supports() says which groups
+// HostsAlltoall: the all-to-all of a group that has members on several hosts. A host's note carries
+// the splits of its members for the whole group, and the length of the longest stream from this
+// host. The other hosts keep only the splits for their own members. supports() says which groups
 // are too large for these notes. The stream from one host to another consists of the rows from each
 // member of the sending host to each member of the receiving host, sender by sender.
 //
@@ -26,13 +26,13 @@ class HostsAlltoall final : public StepBetweenHosts {
  public:
   static NoteSizes note_sizes(const HostParts& hosts);
 
-  // The splits are those for all members of the whole group. The input is borrowed until the step
-  // has ended.
+  // There is a split for each member of the whole group. The input is borrowed until the step has
+  // ended.
   HostsAlltoall(Group& group, const StepIdentity& identity, Alltoall::Options options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, copies_); }
 
-  // See HostNotes and advance_between_hosts().
+  // These functions implement the algorithm; see HostNotes and advance_between_hosts().
   std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -43,13 +43,13 @@ class HostsAlltoall final : public StepBetweenHosts {
     return hosts().members[static_cast<std::size_t>(host)];
   }
   std::int64_t splits_bytes() const;
-  void keep(std::span<const std::byte> payload, std::byte* into) const;
-  // How many rows a member of our host sends to a member of the group.
-  std::int64_t sent(int from_index, int to) const;
-  // How many rows a member of a host sends to a member of our host.
-  std::int64_t received(int from_host, int from_index, int to_index) const;
+  void copy_kept_part(std::span<const std::byte> payload, std::byte* into) const;
+  // Returns how many rows a member of our host sends to a member of the group.
+  std::int64_t rows_sent(int from_index, int to) const;
+  // Returns how many rows a member of a host sends to a member of our host.
+  std::int64_t rows_received(int from_host, int from_index, int to_index) const;
   std::optional<std::int64_t> longest_stream(std::span<const std::byte> splits) const;
-  bool read_received();
+  bool read_received_rows();
   std::optional<HostCopies::Streams> streams() const;
   HostStream outgoing_to(int host) const;
   HostStream incoming_from(int host) const;

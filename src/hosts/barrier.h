@@ -1,5 +1,5 @@
-// HostsBarrier: a barrier of a group that has members on several hosts. The notes alone complete
-// it: 2 waits and a one-way latency.
+// HostsBarrier: a barrier of a group that has members on several hosts. It only exchanges notes.
+// Cost: 2 waits and a one-way latency.
 #pragma once
 
 #include <vector>
@@ -15,11 +15,12 @@ class HostsBarrier final : public StepBetweenHosts {
                {.payloads = std::vector<std::int64_t>(group.parts->members.size(), 0)}) {}
 
   Progress advance() override {
-    const Progress noted = notes_.advance(*this);
-    return noted != Progress::kDone || notes_.are_valid() ? noted : Progress::kMismatch;
+    const Progress notes_progress = notes_.advance(*this);
+    return notes_progress != Progress::kDone || notes_.are_valid() ? notes_progress
+                                                                   : Progress::kMismatch;
   }
 
-  // See HostNotes.
+  // These functions implement the algorithm; see HostNotes.
   static std::int64_t publish_input() { return 0; }
   static std::optional<NoteHeader> write_note(std::span<std::byte>) { return NoteHeader{}; }
 

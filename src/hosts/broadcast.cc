@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// A slice is forwarded in parts of at least this size, apart from the last one.
+// A slice is forwarded in parts of at least this size. Only the last part may be smaller.
 constexpr std::int64_t kForwardBytesMin = 64 * 1024;
 
 NoteSizes note_sizes(const HostParts& hosts, int root_host, std::int64_t bytes) {
@@ -29,7 +29,7 @@ HostsBroadcast::HostsBroadcast(const Group& group, const StepIdentity& identity,
       lane_(hosts()) {}
 
 std::int64_t HostsBroadcast::publish_input() {
-  if (is_root() && is_small() && options_.bytes > 0)
+  if (is_root() && fits_into_notes() && options_.bytes > 0)
     std::memcpy(notes_.own_published_data(options_.bytes), options_.input,
                 static_cast<std::size_t>(options_.bytes));
   return options_.bytes;
@@ -43,11 +43,11 @@ std::optional<NoteHeader> HostsBroadcast::write_note(std::span<std::byte> payloa
 }
 
 std::optional<std::int64_t> HostsBroadcast::on_all_arrived() {
-  if (is_small()) {
+  if (fits_into_notes()) {
     copy_out({0, options_.bytes}, notes_.payload(root_host_));
     return 0;
   }
-  if (lane_.exist()) lane_.begin(notes_.entry_barrier().identity());
+  if (lane_.has_lane()) lane_.begin(notes_.entry_barrier().identity());
   return layout_.windows_for(part_bytes());
 }
 
@@ -62,7 +62,7 @@ StreamRange HostsBroadcast::chunk(int host, std::int64_t window) const {
   return {begin, std::min(begin + layout_.chunk_bytes(), part_end)};
 }
 
-// The root's own data is read directly; in place, nothing is copied.
+// The root reads its own data directly. It copies nothing if its output is its input.
 void HostsBroadcast::copy_out(StreamRange range, const std::byte* from) const {
   if (is_root()) from = options_.input + range.begin;
   std::byte* const to = options_.output + range.begin;
@@ -81,35 +81,36 @@ void HostsBroadcast::stage(std::int64_t window) const {
 }
 
 void HostsBroadcast::begin(std::int64_t window) {
-  begun_ = window + 1;
-  if (is_on_root_host()) take_local(window);
-  if (!lane_.exist()) return;
+  windows_begun_ = window + 1;
+  if (is_on_root_host()) copy_from_own_host(window);
+  if (!lane_.has_lane()) return;
   for_each_part([&](int host) {
     const StreamRange range = slice(host, window);
     if (is_on_root_host()) return lane_.send(host, source(range, host, window), range.bytes());
     lane_.receive(host == hosts().host ? root_host_ : host, target(range, host, window),
                   range.bytes());
   });
-  complete(window) = lane_.mark();
-  arrived(window) = lane_.mark();
+  complete_mark(window) = lane_.mark();
+  arrived_mark(window) = lane_.mark();
   for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != root_host_) arrived(window).received[static_cast<std::size_t>(host)] = 0;
+    if (host != root_host_) arrived_mark(window).received[static_cast<std::size_t>(host)] = 0;
 }
 
-// On the root's host: from where we send a range of the chunk of a host's part.
+// On the root's host: returns the memory from which we send a range of the chunk of a host's part.
 const std::byte* HostsBroadcast::source(StreamRange range, int host_of_part,
                                         std::int64_t window) const {
   if (is_alone()) return options_.input + range.begin;
   return staging(root_) + offset(host_of_part, window, range.begin);
 }
 
-// On another host: where we receive this range. We also forward our own part from there.
+// On another host: returns the memory into which we receive this range. We also forward our own
+// part from this memory.
 std::byte* HostsBroadcast::target(StreamRange range, int host_of_part, std::int64_t window) const {
   if (is_alone()) return options_.output + range.begin;
   return notes_.entry_barrier().own_staging() + offset(host_of_part, window, range.begin);
 }
 
-void HostsBroadcast::take_local(std::int64_t window) const {
+void HostsBroadcast::copy_from_own_host(std::int64_t window) const {
   for_each_part([&](int host) {
     const StreamRange range = chunk(host, window);
     copy_out(range, staging(root_) + offset(host, window, range.begin));
@@ -117,28 +118,29 @@ void HostsBroadcast::take_local(std::int64_t window) const {
 }
 
 bool HostsBroadcast::drive() {
-  if (is_on_root_host() || !lane_.exist()) return false;
-  if (forwarded_ == begun_) return false;
-  const StreamRange own = slice(hosts().host, forwarded_);
-  const std::int64_t missing = lane_.bytes_missing(arrived(forwarded_), root_host_);
-  const StreamRange ready = {own.begin + forwarded_bytes_, std::max(own.begin, own.end - missing)};
+  if (is_on_root_host() || !lane_.has_lane()) return false;
+  if (windows_forwarded_ == windows_begun_) return false;
+  const StreamRange own_slice = slice(hosts().host, windows_forwarded_);
+  const std::int64_t missing = lane_.bytes_missing(arrived_mark(windows_forwarded_), root_host_);
+  const StreamRange ready = {own_slice.begin + forwarded_bytes_,
+                             std::max(own_slice.begin, own_slice.end - missing)};
   if (missing > 0 && ready.bytes() < kForwardBytesMin) return false;
   for_each_part([&](int host) {
     if (host != hosts().host)
-      lane_.send(host, target(ready, hosts().host, forwarded_), ready.bytes());
+      lane_.send(host, target(ready, hosts().host, windows_forwarded_), ready.bytes());
   });
   forwarded_bytes_ += ready.bytes();
   if (missing > 0) return true;
-  complete(forwarded_).sent = lane_.mark().sent;
-  ++forwarded_;
+  complete_mark(windows_forwarded_).sent = lane_.mark().sent;
+  ++windows_forwarded_;
   forwarded_bytes_ = 0;
   return true;
 }
 
 bool HostsBroadcast::is_complete(std::int64_t window) {
-  if (!lane_.exist()) return true;
-  return (is_on_root_host() || forwarded_ > window) && lane_.have_sent(complete(window)) &&
-         lane_.have_received(complete(window));
+  if (!lane_.has_lane()) return true;
+  return (is_on_root_host() || windows_forwarded_ > window) &&
+         lane_.has_sent(complete_mark(window)) && lane_.has_received(complete_mark(window));
 }
 
 void HostsBroadcast::fetch(std::int64_t window) const {

@@ -1,21 +1,21 @@
-// HostsBroadcast: the broadcast of a group that has members on several hosts. The note of the
-// root's host carries a small tensor. A larger tensor is divided into one part per other host. The
-// root's host sends each part to its host, which forwards the part to the other hosts. So no host
-// sends the tensor more than once.
+// HostsBroadcast: the broadcast of a group that has members on several hosts. A small tensor
+// travels in the note of the root's host. A larger tensor is divided into one part for each other
+// host. The root's host sends each part to its host, which forwards the part to the other hosts. So
+// no host sends the whole tensor more than once.
 //
 // In a window, the root stages a chunk of each part. Lane k of the root's host sends slice k of
 // each chunk, straight out of the root's staging memory. Lane k of another host forwards slice k of
-// its part from the memory into which it received the slice, while the rest of it still comes. If
+// its part from the memory into which it receives the slice, while further bytes still arrive. If
 // it waited for the whole slice, two windows on the wire would not be enough to keep all links
-// busy. A member that is alone on its host needs no staging memory: the root sends from its input,
-// and another member receives into its output and forwards from there.
+// busy. A member that is alone on its host needs no staging memory: the root sends from its input;
+// another member receives into its output and forwards from its output.
 //
-// Cost for n bytes on h hosts with p members each: a small tensor takes 2 waits and a one-way
-// latency, and the root's host sends (h − 1) n bytes. A larger one takes a one-way latency for the
-// notes, and then 2 waits and two latencies per window (one if h = 2), with two windows on the
-// wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n bytes. Each member
-// moves 2n bytes. A member that is alone on its host moves no bytes, or 2n if it is the root and
-// its output is not its input.
+// Cost for n bytes on h hosts with p members each. A small tensor takes 2 waits and a one-way
+// latency, and the root's host sends (h − 1) n bytes. A larger tensor takes a one-way latency for
+// the notes. After this, each window takes 2 waits and two latencies (one if h = 2), with two
+// windows on the wire. The root's host sends n bytes, and each other host (h − 2)/(h − 1) · n
+// bytes. Each member moves 2n bytes. A member that is alone on its host moves no bytes, or 2n if it
+// is the root and its output is not its input.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ namespace farandole {
 
 class HostsBroadcast final : public StepBetweenHosts {
  public:
-  // How many chunks a window has; see WindowLayout. Apart from them, it has no slices.
+  // Returns how many chunks a window has; see WindowLayout. A window needs no further memory for
+  // slices.
   static int chunks_in_window(const HostParts& hosts) { return hosts.hosts() - 1; }
 
   // The root is a member of the whole group. The memory is borrowed until the step has ended.
@@ -42,7 +43,8 @@ class HostsBroadcast final : public StepBetweenHosts {
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
-  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  // These functions implement the algorithm; see HostNotes, advance_between_hosts() and
+  // BasicHostWindows.
   std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -58,19 +60,19 @@ class HostsBroadcast final : public StepBetweenHosts {
   bool is_root() const {
     return is_on_root_host() && root_ == notes_.entry_barrier().group().member;
   }
-  bool is_small() const { return options_.bytes <= note_data_bytes_max(hosts().hosts()); }
+  bool fits_into_notes() const { return options_.bytes <= note_data_bytes_max(hosts().hosts()); }
   const std::byte* staging(int member) const { return notes_.entry_barrier().staging(member); }
 
-  // The root's host has no part; these functions are for the other hosts. Ranges are positions in
-  // the tensor.
+  // Only the other hosts have a part, so `host` must not be the root's host. Ranges are positions
+  // in the tensor.
   int part_index(int host) const { return host < root_host_ ? host : host - 1; }
-  std::int64_t part_bytes() const;  // of every part but the last ones, which may be shorter
+  std::int64_t part_bytes() const;  // the last parts may be shorter
   StreamRange chunk(int host, std::int64_t window) const;
   StreamRange slice(int host, std::int64_t window) const {
     return layout_.slice(chunk(host, window), notes_.entry_barrier().group().member);
   }
   bool is_alone() const { return notes_.entry_barrier().group().members() == 1; }
-  // Where members have the byte at `position` of a chunk, as an offset in their staging memory.
+  // Returns where the byte at `position` of the tensor is in the staging memory of the members.
   std::int64_t offset(int host, std::int64_t window, std::int64_t position) const {
     return layout_.chunk_offset(window, part_index(host)) + position - chunk(host, window).begin;
   }
@@ -83,27 +85,28 @@ class HostsBroadcast final : public StepBetweenHosts {
   void copy_out(StreamRange range, const std::byte* from) const;
   const std::byte* source(StreamRange range, int host_of_part, std::int64_t window) const;
   std::byte* target(StreamRange range, int host_of_part, std::int64_t window) const;
-  void take_local(std::int64_t window) const;
+  void copy_from_own_host(std::int64_t window) const;
 
-  // The positions in the streams of our lane when the slice that we forward has arrived, and when
-  // we have sent and received all data of the window. Only for the two windows on the wire.
-  LaneStreams::Mark& arrived(std::int64_t window) {
+  // Two positions in the streams of our lane. At the first, the slice that we forward has arrived.
+  // At the second, all data of the window is sent and received. They are kept only for the two
+  // windows on the wire.
+  LaneStreams::Mark& arrived_mark(std::int64_t window) {
     return arrived_[static_cast<std::size_t>(window % 2)];
   }
-  LaneStreams::Mark& complete(std::int64_t window) {
+  LaneStreams::Mark& complete_mark(std::int64_t window) {
     return complete_[static_cast<std::size_t>(window % 2)];
   }
 
   Broadcast::Options options_;
   int root_host_ = 0;
-  int root_ = 0;  // the root's index in its host part
+  int root_ = 0;  // the index of the root in its host part
   HostNotes notes_;
   HostWindows windows_;
   WindowLayout layout_;
   LaneStreams lane_;
-  std::int64_t begun_ = 0;            // windows whose data we have begun to send or receive
-  std::int64_t forwarded_ = 0;        // windows of which we have begun to forward our whole slice
-  std::int64_t forwarded_bytes_ = 0;  // of our slice of the next window
+  std::int64_t windows_begun_ = 0;      // number of windows that we have begun to send or receive
+  std::int64_t windows_forwarded_ = 0;  // number of windows with a completely forwarded slice
+  std::int64_t forwarded_bytes_ = 0;    // bytes of our slice of the next window
   std::array<LaneStreams::Mark, 2> arrived_;
   std::array<LaneStreams::Mark, 2> complete_;
 };

@@ -45,7 +45,7 @@ class HostsConformance : public ::testing::TestWithParam<std::tuple<OperationRow
       for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
                                 ReduceOp::kProduct, ReduceOp::kAverageOfPresent, ReduceOp::kAdasum})
         ops.push_back(op);
-    std::erase_if(ops, [&](ReduceOp op) { return !is_defined(operation(), dtype, op); });
+    std::erase_if(ops, [&](ReduceOp op) { return !is_supported(operation(), dtype, op); });
     return ops;
   }
   void add(DType dtype, ReduceOp op, std::int64_t bytes) {
@@ -78,7 +78,7 @@ TEST_P(HostsConformance, every_dtype_and_reduction) {
 TEST_P(HostsConformance, every_dtype_and_reduction_in_windows) {
   for (const DTypeRow& row : kDTypes)
     for (const ReduceOp op : reduce_ops(row.dtype)) add(row.dtype, op, 20'000);
-  run({.bytes_at_once = 5000, .wire_bytes = 3000});
+  run({.bytes_per_move = 5000, .wire_bytes = 3000});
 }
 
 TEST_P(HostsConformance, sizes_around_the_limit_of_notes) {
@@ -94,10 +94,10 @@ TEST_P(HostsConformance, several_windows) {
   const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
   for (const std::int64_t bytes : {slot / 3, slot + 77, 2 * slot + 1, std::int64_t{50'000}, slot})
     add(kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype, ReduceOp::kSum, bytes);
-  run({.bytes_at_once = 300'000, .wire_bytes = 500'000});
+  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
-// These reductions need the inputs of all members.
+// These reductions are computed from the inputs of all members, not from host sums.
 TEST_P(HostsConformance, several_windows_of_all_inputs) {
   const auto slot = static_cast<std::int64_t>(kStagingBytesPerSlot);
   if (row_of(operation()).reduces) {
@@ -107,12 +107,12 @@ TEST_P(HostsConformance, several_windows_of_all_inputs) {
   if (operation() == Operation::kAllreduce)
     for (const std::int64_t bytes : {slot / 2, slot + 8})
       add(DType::kFloat32, ReduceOp::kAdasum, bytes);
-  run({.bytes_at_once = 300'000, .wire_bytes = 500'000});
+  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
 TEST_P(HostsConformance, one_byte_at_a_time) {
   for (const std::int64_t bytes : {100, 17'000, 33'000}) add(DType::kInt16, ReduceOp::kSum, bytes);
-  run({.bytes_at_once = 1, .wire_bytes = 50});
+  run({.bytes_per_move = 1, .wire_bytes = 50});
 }
 
 class HostsHierarchicalAdasum : public HostsConformance {};
@@ -126,7 +126,7 @@ TEST_P(HostsHierarchicalAdasum, every_dtype_and_several_windows) {
       add(dtype, ReduceOp::kAdasum, bytes);
   add(DType::kFloat32, ReduceOp::kAdasum, slot + 8);
   add(DType::kFloat32, ReduceOp::kSum, 100);
-  run({.bytes_at_once = 300'000, .wire_bytes = 500'000});
+  run({.bytes_per_move = 300'000, .wire_bytes = 500'000});
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostsConformance,
@@ -144,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(Table, HostsHierarchicalAdasum,
                            return std::string(std::get<1>(test.param).name);
                          });
 
-// Random sequences of operations on the same slots, in random shapes and networks. The parameter is
-// the seed.
+// Runs random sequences of operations on the same slots, with random host parts and networks. The
+// parameter is the seed.
 class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
  protected:
   // Divides some members among some hosts. Members of a host need not be neighbours.
@@ -165,7 +165,7 @@ class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
         operations[static_cast<std::size_t>(random_below(random_, 6))].operation;
     const DType dtype = kDTypes[static_cast<std::size_t>(random_below(random_, 11))].dtype;
     const auto op = static_cast<ReduceOp>(random_below(random_, 7));
-    if (!is_defined(operation, dtype, op)) return;
+    if (!is_supported(operation, dtype, op)) return;
     const std::int64_t rows = random_below(random_, std::int64_t{1} << random_below(random_, 18));
     CallInTest call = {.operation = operation,
                        .reduction = {.dtype = dtype, .op = op},
@@ -181,8 +181,8 @@ class HostsRandomSequences : public ::testing::TestWithParam<unsigned> {
 TEST_P(HostsRandomSequences, in_one_thread) {
   const HostMembers parts = random_parts(random_);
   while (calls_.size() < 25) add(parts);
-  const auto bytes_at_once = static_cast<std::size_t>(random_below(random_, 3) * 300'000 + 20'000);
-  HostsInTest cluster(parts, {.bytes_at_once = bytes_at_once, .wire_bytes = bytes_at_once / 2});
+  const auto bytes_per_move = static_cast<std::size_t>(random_below(random_, 3) * 300'000 + 20'000);
+  HostsInTest cluster(parts, {.bytes_per_move = bytes_per_move, .wire_bytes = bytes_per_move / 2});
   run_in_random_order(cluster, calls_, GetParam());
 }
 

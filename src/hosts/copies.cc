@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-bool place_rows(StepScratch& scratch, std::int64_t row_bytes) {
+bool compute_row_offsets(StepScratch& scratch, std::int64_t row_bytes) {
   scratch.offsets.assign(scratch.counts.size(), 0);
   std::int64_t total = 0;
   for (std::size_t member = 0; member < scratch.counts.size(); ++member) {
@@ -25,7 +25,7 @@ std::int64_t HostCopies::start(Streams streams, const std::byte* input, std::byt
   output_ = output;
   const std::int64_t windows =
       streams_.windows > 0 ? streams_.windows : layout_.windows_for(streams_.longest);
-  if (windows > 0 && lane_.exist()) lane_.begin(notes_->entry_barrier().identity());
+  if (windows > 0 && lane_.has_lane()) lane_.begin(notes_->entry_barrier().identity());
   return windows;
 }
 
@@ -44,8 +44,8 @@ void HostCopies::stage(std::int64_t window) const {
 }
 
 void HostCopies::begin(std::int64_t window) {
-  take_local(window);
-  if (!lane_.exist()) return;
+  copy_from_own_host(window);
+  if (!lane_.has_lane()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
     send(window, host);
@@ -54,9 +54,9 @@ void HostCopies::begin(std::int64_t window) {
   complete_[static_cast<std::size_t>(window % 2)] = lane_.mark();
 }
 
-// Copies to our output the data that members of our host contribute for us. Our own input is read
-// directly; in place, nothing is copied.
-void HostCopies::take_local(std::int64_t window) const {
+// Copies the data that members of our host contribute for us to our output. Our own data comes
+// directly from our input, and is not copied if the output is the input.
+void HostCopies::copy_from_own_host(std::int64_t window) const {
   if (output_ == nullptr) return;
   const int index = outgoing_index(hosts().host);
   const StreamRange chunk = layout_.chunk(outgoing(index), window);
@@ -97,8 +97,8 @@ void HostCopies::receive(std::int64_t window, int host) {
 }
 
 bool HostCopies::is_complete(std::int64_t window) const {
-  const LaneStreams::Mark& all = complete_[static_cast<std::size_t>(window % 2)];
-  return !lane_.exist() || (lane_.have_sent(all) && lane_.have_received(all));
+  const LaneStreams::Mark& complete = complete_[static_cast<std::size_t>(window % 2)];
+  return !lane_.has_lane() || (lane_.has_sent(complete) && lane_.has_received(complete));
 }
 
 void HostCopies::fetch(std::int64_t window) const {

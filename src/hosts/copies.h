@@ -1,19 +1,19 @@
-// HostCopies: the windows of steps that copy: all-gather, all-to-all, and the copies of a
-// GatheredReduction.
+// HostCopies: the windows of steps that copy data: all-gather, all-to-all and GatheredReduction.
 //
-// In a window, each member stages what it contributes to the chunks of its host's streams, at the
-// position of this data in the chunk. Local member k sends slice k of each chunk through lane k,
-// straight out of the staging memory of the members that have it. It receives slice k of the other
-// hosts' chunks into its own staging memory. As soon as data that stays on the host is staged, the
-// members copy it from there. They copy data from other hosts as soon as it is complete.
+// In a window, each member stages its contribution to the chunks of its host's streams, at the
+// position that the contribution has in the chunk. Local member k sends slice k of each chunk
+// through lane k, directly from the staging memory of the members that have the data. It receives
+// slice k of the other hosts' chunks into its own staging memory. As soon as data for the own host
+// is staged, the members copy it from the staging memory. They copy data from other hosts as soon
+// as it is complete.
 //
 // A member that is alone on its host and has an output needs no staging memory: it sends from its
 // input and receives into its output.
 //
 // Cost, after the 2 waits and the one-way latency of the notes: 2 waits and a one-way latency per
-// window, with two windows on the wire. Each byte is on the wire once for each host that gets it. A
-// member moves twice what it contributes, to stage it, and twice what it gets. If it is alone on
-// its host, it moves only what it sends to itself.
+// window, with two windows on the wire. Each byte is on the wire once for each host that receives
+// it. A member moves 2 bytes for each byte that it stages, and 2 bytes for each byte that it
+// receives. If the member is alone on its host, it moves only the data that it sends to itself.
 #pragma once
 
 #include <array>
@@ -26,36 +26,37 @@
 
 namespace farandole {
 
-// Fills scratch.offsets: where the rows of each member begin, in bytes, in an output that has the
-// rows of all members in order. scratch.counts has the number of rows of each member. Returns false
-// if a count is negative or a sum overflows.
-bool place_rows(StepScratch& scratch, std::int64_t row_bytes);
+// Computes scratch.offsets from scratch.counts, the numbers of the members' rows. In an output with
+// the rows of all members in order, the rows of a member begin at its offset in bytes. Returns
+// false if a count is negative or a sum overflows.
+bool compute_row_offsets(StepScratch& scratch, std::int64_t row_bytes);
 
 class HostCopies {
  public:
   struct Streams {
-    std::vector<HostStream> outgoing = {};  // by destination host, also ours; or one for all hosts
-    std::vector<HostStream> incoming = {};  // by source host; ours is not used
+    std::vector<HostStream> outgoing = {};  // by destination host; or one for all hosts
+    std::vector<HostStream> incoming = {};  // by source host; our own is not used
     std::int64_t longest = 0;               // bytes of the longest stream between any two hosts
-    // The number of windows; used instead of `longest` if the streams say where chunks end.
+    // The number of windows, if the streams define where their chunks end; `longest` is then not
+    // used.
     std::int64_t windows = 0;
   };
 
-  // `outgoing_count` is how many streams a host sends: one per host, or one for all. `notes` is
-  // borrowed and must outlive this object.
+  // `outgoing_count` is the number of streams that a host sends: one per host, or one for all
+  // hosts. `notes` is borrowed and must outlive this object.
   HostCopies(const HostNotes& notes, int outgoing_count)
       : notes_(&notes),
         layout_(notes, outgoing_count, notes.parts().hosts()),
         lane_(notes.parts()) {}
 
-  // The largest number of bytes that a stream has in a window.
+  // The largest number of bytes of a stream in a window.
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes(); }
-  // Only after all have entered. Returns the number of windows. If the output is null, this member
-  // gets no result. The memory is borrowed until the step has ended or, if the step is given up,
-  // until the lane has dropped it.
+  // Call it only after all members have entered. Returns the number of windows. If the output is
+  // null, this member gets no result. The memory is borrowed until the step has ended. If the step
+  // is given up, the memory is borrowed until the lane has dropped it.
   std::int64_t start(Streams streams, const std::byte* input, std::byte* output);
 
-  // See BasicHostWindows.
+  // These functions implement the algorithm; see BasicHostWindows.
   void stage(std::int64_t window) const;
   void begin(std::int64_t window);
   static bool drive() { return false; }
@@ -65,7 +66,7 @@ class HostCopies {
  private:
   const Group& group() const { return notes_->entry_barrier().group(); }
   const HostParts& hosts() const { return notes_->parts(); }
-  // The index of our stream to this host.
+  // Returns the index of our stream to this host.
   int outgoing_index(int host) const { return streams_.outgoing.size() == 1 ? 0 : host; }
   const HostStream& outgoing(int index) const {
     return streams_.outgoing[static_cast<std::size_t>(index)];
@@ -76,12 +77,12 @@ class HostCopies {
   bool skips_staging() const { return group().members() == 1 && output_ != nullptr; }
   const std::byte* staging(int member) const { return notes_->entry_barrier().staging(member); }
   const std::byte* input_at(const Block& block, StreamRange part) const {
-    return input_ + block.input + (part.begin - block.begin);
+    return input_ + block.input_offset + (part.begin - block.begin);
   }
   std::byte* output_at(const Block& block, StreamRange part) const {
-    return output_ + block.output + (part.begin - block.begin);
+    return output_ + block.output_offset + (part.begin - block.begin);
   }
-  void take_local(std::int64_t window) const;
+  void copy_from_own_host(std::int64_t window) const;
   void send(std::int64_t window, int host);
   void receive(std::int64_t window, int host);
 

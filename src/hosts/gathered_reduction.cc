@@ -7,21 +7,21 @@
 #include "base/check.h"
 #include "device/cpu/adasum.h"
 
-// The payload of a note has a byte for each member of the host, which says whether the member
-// contributes data, and then the inputs of all these members if they are small.
+// The payload of a note begins with a byte for each member of the host, which says whether the
+// member contributes data. If the inputs are small, the inputs of these members follow.
 
 namespace farandole {
 namespace {
 
-int largest_part(const HostParts& hosts) {
+int largest_host_part(const HostParts& hosts) {
   int largest = 0;
   for (int host = 0; host < hosts.hosts(); ++host)
     largest = std::max(largest, hosts.members_on(host));
   return largest;
 }
 
-bool is_small(const HostParts& hosts, std::int64_t bytes) {
-  return bytes <= note_data_bytes_max(hosts.hosts()) / largest_part(hosts);
+bool fits_into_notes(const HostParts& hosts, std::int64_t bytes) {
+  return bytes <= note_data_bytes_max(hosts.hosts()) / largest_host_part(hosts);
 }
 
 std::int64_t flags_bytes(const HostParts& hosts, int host) {
@@ -34,7 +34,7 @@ NoteSizes GatheredReduction::note_sizes(const HostParts& hosts, std::int64_t byt
   NoteSizes sizes;
   for (int host = 0; host < hosts.hosts(); ++host)
     sizes.payloads.push_back(flags_bytes(hosts, host) +
-                             (is_small(hosts, bytes) ? hosts.members_on(host) * bytes : 0));
+                             (fits_into_notes(hosts, bytes) ? hosts.members_on(host) * bytes : 0));
   return sizes;
 }
 
@@ -46,7 +46,7 @@ GatheredReduction::GatheredReduction(Group& group, const StepIdentity& identity,
       copies_(notes_, 1) {}
 
 std::int64_t GatheredReduction::publish_input() {
-  if (is_small(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
+  if (fits_into_notes(hosts(), bytes()) && !options_.tensor.joined && bytes() > 0)
     std::memcpy(notes_.own_published_data(bytes()), options_.tensor.input,
                 static_cast<std::size_t>(bytes()));
   return declared_count_of(options_.tensor);
@@ -62,9 +62,9 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
     if (declared_count != bytes() && declared_count != kJoinedDeclaredCount + bytes())
       return std::nullopt;
     const bool is_present = !has_joined(entry_barrier, member);
-    header.present += is_present ? 1 : 0;
+    header.present_count += is_present ? 1 : 0;
     payload[static_cast<std::size_t>(member)] = static_cast<std::byte>(is_present);
-    if (!is_small(hosts(), bytes())) continue;
+    if (!fits_into_notes(hosts(), bytes())) continue;
     if (is_present)
       std::memcpy(to, notes_.published_data(member, bytes()), static_cast<std::size_t>(bytes()));
     to += bytes();
@@ -72,7 +72,7 @@ std::optional<NoteHeader> GatheredReduction::write_note(std::span<std::byte> pay
   return header;
 }
 
-void GatheredReduction::read_present() {
+void GatheredReduction::read_presence() {
   present_.assign(static_cast<std::size_t>(hosts().group_members()), false);
   for (int host = 0; host < hosts().hosts(); ++host) {
     const std::byte* flag = notes_.payload(host);
@@ -82,19 +82,19 @@ void GatheredReduction::read_present() {
 }
 
 std::optional<std::int64_t> GatheredReduction::on_all_arrived() {
-  const auto present = notes_.present_in_group();
-  if (present == 0) return std::nullopt;
-  read_present();
+  const auto present_count = notes_.present_count_in_group();
+  if (present_count == 0) return std::nullopt;
+  read_presence();
   Reduction& reduction = options_.tensor.reduction;
-  reduction.divisor = reduction.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present)
+  reduction.divisor = reduction.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present_count)
                                                                   : hosts().group_members();
-  if (!is_small(hosts(), bytes())) return start_windows();
+  if (!fits_into_notes(hosts(), bytes())) return start_windows();
   if (!options_.tensor.joined && bytes() > 0) reduce_notes();
   return 0;
 }
 
-// Puts the inputs into the scratch list in rank order. In an Adasum, a member that has joined also
-// has an entry, which is null.
+// Puts the inputs into the scratch list in rank order. In an Adasum, a member that has joined has a
+// null entry; otherwise, it has no entry.
 template <class InputOf>
 void GatheredReduction::collect_inputs(InputOf input_of) {
   scratch_->inputs.clear();
@@ -109,19 +109,20 @@ void GatheredReduction::reduce_notes() {
   collect_inputs([&](int member) {
     const int host = hosts().host_of(member);
     return notes_.payload(host) + flags_bytes(hosts(), host) + hosts().index_of(member) * bytes() +
-           options_.wanted.begin;
+           options_.output_range.begin;
   });
-  if (options_.wanted.bytes() == 0) return;
+  if (options_.output_range.bytes() == 0) return;
   const std::array outputs = {options_.tensor.output};
   reduce(options_.tensor.reduction, scratch_->inputs, outputs,
-         options_.wanted.bytes() / options_.tensor.element_bytes());
+         options_.output_range.bytes() / options_.tensor.element_bytes());
 }
 
 std::int64_t GatheredReduction::start_windows() {
   const std::int64_t members = hosts().group_members();
-  const std::int64_t most = copies_.chunk_bytes() / largest_part(hosts());
-  const std::int64_t alignment = most < kPieceAlignment ? sizeof(std::int64_t) : kPieceAlignment;
-  piece_bytes_ = most / alignment * alignment;
+  const std::int64_t piece_bytes_max = copies_.chunk_bytes() / largest_host_part(hosts());
+  const std::int64_t alignment =
+      piece_bytes_max < kPieceAlignment ? sizeof(std::int64_t) : kPieceAlignment;
+  piece_bytes_ = piece_bytes_max / alignment * alignment;
   CHECK(piece_bytes_ > 0, "a window has room for an element of each member of a host");
   pieces_ = rounds_for(bytes(), piece_bytes_);
   HostCopies::Streams streams = {.windows = pieces_ * (is_adasum() ? 2 : 1)};
@@ -146,13 +147,13 @@ HostStream GatheredReduction::stream_of(int host) const {
   const std::int64_t windows = pieces_ * (is_adasum() ? 2 : 1);
   for (std::int64_t window = 0; window < windows; ++window) {
     const StreamRange range = piece(window);
-    const std::int64_t half = window % 2 * hosts().group_members();
+    const std::int64_t half_begin = window % 2 * hosts().group_members();
     int index = 0;
     for (const int member : hosts().members[static_cast<std::size_t>(host)]) {
       stream.add({.from = index++,
                   .bytes = is_present(member) ? range.bytes() : 0,
-                  .input = range.begin,
-                  .output = (half + member) * piece_bytes_});
+                  .input_offset = range.begin,
+                  .output_offset = (half_begin + member) * piece_bytes_});
     }
     stream.end_chunk();
   }
@@ -166,7 +167,7 @@ void GatheredReduction::fetch(std::int64_t window) {
   const std::byte* const half =
       buffer_.data() + window % 2 * hosts().group_members() * piece_bytes_;
   collect_inputs([&](int member) { return half + member * piece_bytes_; });
-  if (!is_adasum() || window >= pieces_) return reduce_wanted(range);
+  if (!is_adasum() || window >= pieces_) return reduce_output_range(range);
   const Reduction& reduction = options_.tensor.reduction;
   Adasum(reduction.dtype)
       .add_dot_products(scratch_->inputs, range.bytes() / options_.tensor.element_bytes(),
@@ -176,16 +177,17 @@ void GatheredReduction::fetch(std::int64_t window) {
                            scratch_->weights);
 }
 
-// Reduces the part of a piece that goes to our output; the scratch list has the piece of each
+// Reduces the part of a piece that goes to our output. The scratch list points to the piece of each
 // input.
-void GatheredReduction::reduce_wanted(StreamRange range) {
-  const StreamRange part = {std::max(range.begin, options_.wanted.begin),
-                            std::min(range.end, options_.wanted.end)};
-  if (part.bytes() <= 0) return;
+void GatheredReduction::reduce_output_range(StreamRange range) {
+  const StreamRange output_part = {std::max(range.begin, options_.output_range.begin),
+                                   std::min(range.end, options_.output_range.end)};
+  if (output_part.bytes() <= 0) return;
   for (const std::byte*& input : scratch_->inputs)
-    if (input != nullptr) input += part.begin - range.begin;
-  const std::array outputs = {options_.tensor.output + (part.begin - options_.wanted.begin)};
-  const std::int64_t count = part.bytes() / options_.tensor.element_bytes();
+    if (input != nullptr) input += output_part.begin - range.begin;
+  const std::array outputs = {options_.tensor.output +
+                              (output_part.begin - options_.output_range.begin)};
+  const std::int64_t count = output_part.bytes() / options_.tensor.element_bytes();
   const Reduction& reduction = options_.tensor.reduction;
   if (is_adasum())
     Adasum(reduction.dtype).add_weighted(scratch_->inputs, scratch_->weights, outputs, count);

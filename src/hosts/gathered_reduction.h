@@ -1,18 +1,17 @@
 // GatheredReduction: a reduction of a group that has members on several hosts. It does not use host
 // sums: every member gets the inputs of all members and reduces them itself, in rank order. Two
-// reductions need this. An Adasum needs the dot products of all inputs. In an average of integers
-// of less than 64 bits, the sum of one host may not fit into the type of the integers; so the sum
-// of all inputs is formed in 64 bits and then divided.
+// reductions need this. An Adasum needs the dot products of all inputs. An average of small
+// integers must add all inputs in 64 bits before it divides, because even the sum of one host may
+// not fit into their type.
 //
 // A window has the same piece of every input. These pieces are copied or received into a buffer.
-// The buffer has two halves, because the members of our host already contribute the next piece
-// before the previous one is complete. An Adasum makes two passes over the pieces: the first adds
-// up the dot products, the second adds the weighted inputs.
+// The buffer has two halves, because the members of our host contribute the next piece before the
+// previous piece is complete. An Adasum makes two passes over the pieces: the first adds up the dot
+// products, the second adds the weighted inputs.
 //
-// Cost for n bytes on h hosts with p members each: the inputs travel in the notes if they are
-// small, which takes 2 waits and a one-way latency. Otherwise a host sends (h − 1) pn bytes per
-// pass, with the waits of HostCopies, and each member moves about 4hpn bytes per pass, or fewer if
-// it is alone on its host.
+// Cost for n bytes on h hosts with p members each: small inputs travel in the notes, which takes 2
+// waits and a one-way latency. Otherwise a host sends (h − 1) pn bytes per pass, with the waits of
+// HostCopies, and each member moves about 4hpn bytes per pass, or fewer if it is alone on its host.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +32,7 @@ class GatheredReduction final : public StepBetweenHosts {
  public:
   struct Options {
     AllreduceOptions tensor;
-    StreamRange wanted;  // the bytes of the result that go to our output; element boundaries
+    StreamRange output_range;  // the bytes of the result that go to our output; whole elements
   };
 
   static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
@@ -43,7 +42,8 @@ class GatheredReduction final : public StepBetweenHosts {
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
-  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  // These functions implement the algorithm; see HostNotes, advance_between_hosts() and
+  // BasicHostWindows.
   std::int64_t publish_input();
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
   std::optional<std::int64_t> on_all_arrived();
@@ -59,13 +59,13 @@ class GatheredReduction final : public StepBetweenHosts {
   std::int64_t bytes() const { return options_.tensor.bytes(); }
   bool is_present(int member) const { return present_[static_cast<std::size_t>(member)]; }
   StreamRange piece(std::int64_t window) const;
-  void read_present();
+  void read_presence();
   void reduce_notes();
   std::int64_t start_windows();
   HostStream stream_of(int host) const;
   template <class InputOf>
   void collect_inputs(InputOf input_of);
-  void reduce_wanted(StreamRange range);
+  void reduce_output_range(StreamRange range);
 
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
@@ -73,9 +73,9 @@ class GatheredReduction final : public StepBetweenHosts {
   HostWindows windows_;
   HostCopies copies_;
   std::vector<bool> present_;      // for each member of the group: whether it contributes data
-  std::vector<std::byte> buffer_;  // two halves, with a piece of every member each
+  std::vector<std::byte> buffer_;  // two halves; each half has a piece of every member
   std::int64_t piece_bytes_ = 0;
-  std::int64_t pieces_ = 0;  // in one pass
+  std::int64_t pieces_ = 0;  // the number of pieces in one pass
 };
 
 }  // namespace farandole

@@ -9,7 +9,8 @@
 namespace farandole {
 namespace {
 
-// The slices of a window: one for the average of each host, and the result.
+// Returns the number of slices of a window: one for the average of each host, and one for the
+// result.
 int slices_of(const HostParts& hosts) { return hosts.hosts() + 1; }
 
 Reduction average_on(const HostParts& hosts, DType dtype) {
@@ -30,7 +31,7 @@ HierarchicalAdasum::HierarchicalAdasum(Group& group, const StepIdentity& identit
       host_average_(notes_, *scratch_, tensor_, average_on(hosts(), tensor.reduction.dtype)),
       layout_(notes_, 1, slices_of(hosts())),
       lane_(hosts()) {
-  whole_.add({.bytes = tensor.bytes()});
+  whole_tensor_.add({.bytes = tensor.bytes()});
   windows_in_pass_ = layout_.windows_for(tensor.bytes());
   CHECK(static_cast<std::int64_t>(dot_products_of(hosts()) * sizeof(double)) <=
             slices_of(hosts()) * layout_.slice_bytes(),
@@ -38,51 +39,54 @@ HierarchicalAdasum::HierarchicalAdasum(Group& group, const StepIdentity& identit
 }
 
 std::optional<std::int64_t> HierarchicalAdasum::on_all_arrived() {
-  if (notes_.present_in_group() == 0) return std::nullopt;
-  if (HostSum::is_small(hosts(), tensor_.bytes())) {
+  if (notes_.present_count_in_group() == 0) return std::nullopt;
+  if (HostSum::fits_into_notes(hosts(), tensor_.bytes())) {
     if (!tensor_.joined) reduce_notes();
     return 0;
   }
   scratch_->dot_products.assign(dot_products_of(hosts()), 0);
   scratch_->weights.assign(hosts().members.size(), 0);
-  if (lane_.exist()) lane_.begin(notes_.entry_barrier().identity());
+  if (lane_.has_lane()) lane_.begin(notes_.entry_barrier().identity());
   return 2 * windows_in_pass_;
 }
 
 void HierarchicalAdasum::reduce_notes() {
   scratch_->inputs.clear();
   for (int host = 0; host < hosts().hosts(); ++host)
-    scratch_->inputs.push_back(notes_.present(host) > 0 ? notes_.payload(host) : nullptr);
+    scratch_->inputs.push_back(notes_.present_count(host) > 0 ? notes_.payload(host) : nullptr);
   reduce_inputs(tensor_.reduction, *scratch_, tensor_.output, tensor_.bytes());
 }
 
 void HierarchicalAdasum::stage(std::int64_t window) const {
-  const StreamRange all = chunk(window);
-  host_average_.stage(whole_, all,
-                      lane_.exist() ? own_slice(window) : StreamRange{all.end, all.end},
-                      layout_.chunk_offset(window, 0));
+  const StreamRange window_chunk = chunk(window);
+  host_average_.stage(
+      whole_tensor_, window_chunk,
+      lane_.has_lane() ? own_slice(window) : StreamRange{window_chunk.end, window_chunk.end},
+      layout_.chunk_offset(window, 0));
 }
 
 void HierarchicalAdasum::begin(std::int64_t window) {
-  if (!lane_.exist()) return;
-  const bool is_present = notes_.present(hosts().host) > 0;
+  if (!lane_.has_lane()) return;
+  const bool is_present = notes_.present_count(hosts().host) > 0;
   const std::int64_t bytes = own_slice(window).bytes();
-  if (is_present) host_average_.reduce_slice(whole_, own_slice(window), published_offset(window));
+  if (is_present)
+    host_average_.reduce_slice(whole_tensor_, own_slice(window), published_offset(window));
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == hosts().host) continue;
-    if (is_present) lane_.send(host, own(published_offset(window)), bytes);
-    if (notes_.present(host) > 0)
-      lane_.receive(host, own(layout_.slice_offset(window, host)), bytes);
+    if (is_present) lane_.send(host, own_staging_at(published_offset(window)), bytes);
+    if (notes_.present_count(host) > 0)
+      lane_.receive(host, own_staging_at(layout_.slice_offset(window, host)), bytes);
   }
-  complete(window) = lane_.mark();
-  begun_ = window + 1;
+  complete_mark(window) = lane_.mark();
+  windows_begun_ = window + 1;
 }
 
-// The second pass needs the weights, which need the dot products of all lanes.
+// The second pass needs the weights, and the weights need the dot products of all lanes.
 bool HierarchicalAdasum::drive() {
-  if (combined_ == begun_ || !lane_.have_received(complete(combined_))) return false;
-  if (combined_ >= windows_in_pass_ && !has_weights_) return false;
-  combine(combined_++);
+  if (windows_combined_ == windows_begun_ || !lane_.has_received(complete_mark(windows_combined_)))
+    return false;
+  if (windows_combined_ >= windows_in_pass_ && !has_weights_) return false;
+  combine(windows_combined_++);
   return true;
 }
 
@@ -90,22 +94,23 @@ void HierarchicalAdasum::combine(std::int64_t window) {
   const std::int64_t count = own_slice(window).bytes() / tensor_.element_bytes();
   scratch_->inputs.clear();
   for (int host = 0; host < hosts().hosts(); ++host)
-    scratch_->inputs.push_back(notes_.present(host) == 0 ? nullptr
-                               : host == hosts().host    ? own(published_offset(window))
-                                                         : own(layout_.slice_offset(window, host)));
+    scratch_->inputs.push_back(notes_.present_count(host) == 0 ? nullptr
+                               : host == hosts().host
+                                   ? own_staging_at(published_offset(window))
+                                   : own_staging_at(layout_.slice_offset(window, host)));
   const Adasum adasum(tensor_.reduction.dtype);
   if (window >= windows_in_pass_) {
-    const std::array outputs = {own(result_offset(window))};
+    const std::array outputs = {own_staging_at(result_offset(window))};
     return adasum.add_weighted(scratch_->inputs, scratch_->weights, outputs, count);
   }
   adasum.add_dot_products(scratch_->inputs, count, scratch_->dot_products);
   if (window + 1 == windows_in_pass_)
-    std::memcpy(own(received_offset(window)), scratch_->dot_products.data(),
+    std::memcpy(own_staging_at(received_offset(window)), scratch_->dot_products.data(),
                 scratch_->dot_products.size() * sizeof(double));
 }
 
 bool HierarchicalAdasum::is_complete(std::int64_t window) {
-  return !lane_.exist() || (combined_ > window && lane_.have_sent(complete(window)));
+  return !lane_.has_lane() || (windows_combined_ > window && lane_.has_sent(complete_mark(window)));
 }
 
 void HierarchicalAdasum::fetch(std::int64_t window) {

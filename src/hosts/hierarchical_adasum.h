@@ -3,15 +3,15 @@
 // these averages. A member that has joined counts as zeros. The flat Adasum, which combines the
 // inputs of all members, is GatheredReduction.
 //
-// The tensor is sent twice: the first pass adds up the dot products of the averages, the second
-// adds the weighted averages. In a window, local member k averages slice k of the chunk over the
-// members of its host, sends it through lane k to every other host, and combines it with the
-// averages of the other hosts. Members of different hosts compute the same from the same bytes, so
-// all members get the same bits.
+// The averages are sent twice: the first pass adds up their dot products, the second pass adds the
+// weighted averages. In a window, local member k averages slice k of the chunk over the members of
+// its host. It sends this average through lane k to every other host, and combines it with the
+// averages of the other hosts. Members of different hosts compute the same values from the same
+// bytes, so all members get the same bits.
 //
 // Cost for n bytes on h hosts with p members and L lanes each: a small tensor travels in the notes,
-// which takes 2 waits and a one-way latency. Otherwise each host sends 2 (h − 1) n bytes (the flat
-// Adasum sends p times as many). It takes a one-way latency for the notes, and then 2 waits and a
+// which takes 2 waits and a one-way latency. Otherwise each host sends 2 (h − 1) n bytes; the flat
+// Adasum sends p times as many. It takes a one-way latency for the notes, and then 2 waits and a
 // one-way latency per window of each pass, with two windows on the wire.
 #pragma once
 
@@ -37,7 +37,8 @@ class HierarchicalAdasum final : public StepBetweenHosts {
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
-  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  // These functions implement the algorithm; see HostNotes, advance_between_hosts() and
+  // BasicHostWindows.
   std::int64_t publish_input() const { return host_average_.publish_input(); }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_average_.write_note(payload);
@@ -53,28 +54,28 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   const Group& group() const { return notes_.entry_barrier().group(); }
   const HostParts& hosts() const { return notes_.parts(); }
   StreamRange chunk(std::int64_t window) const {
-    return layout_.chunk(whole_, window % windows_in_pass_);
+    return layout_.chunk(whole_tensor_, window % windows_in_pass_);
   }
   StreamRange slice(std::int64_t window, int lane) const {
     return layout_.slice(chunk(window), lane);
   }
   StreamRange own_slice(std::int64_t window) const { return slice(window, group().member); }
-  std::byte* own(std::int64_t offset) const {
+  std::byte* own_staging_at(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // Where a slice lies in the chunk that the members of our host publish.
+  // Where our slice lies in the chunk that the members of our host publish.
   std::int64_t published_offset(std::int64_t window) const {
     return layout_.chunk_offset(window, 0) + own_slice(window).begin - chunk(window).begin;
   }
   // Where our lane receives the averages of the other hosts. After the last window of the first
-  // pass, the lane stores its dot products there.
+  // pass, the lane stores its dot products in the same memory.
   std::int64_t received_offset(std::int64_t window) const {
     return layout_.slice_offset(window, 0);
   }
   std::int64_t result_offset(std::int64_t window) const {
     return layout_.slice_offset(window, hosts().hosts());
   }
-  LaneStreams::Mark& complete(std::int64_t window) {
+  LaneStreams::Mark& complete_mark(std::int64_t window) {
     return complete_[static_cast<std::size_t>(window % 2)];
   }
 
@@ -87,15 +88,15 @@ class HierarchicalAdasum final : public StepBetweenHosts {
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   AllreduceOptions tensor_;
   HostSum host_average_;
-  HostStream whole_;  // the tensor
+  HostStream whole_tensor_;
   WindowLayout layout_;
   LaneStreams lane_;
   std::int64_t windows_in_pass_ = 0;
-  std::int64_t begun_ = 0;     // windows whose averages we have begun to send
-  std::int64_t combined_ = 0;  // windows of which we have combined our slice
+  std::int64_t windows_begun_ = 0;     // number of windows with averages that we have begun to send
+  std::int64_t windows_combined_ = 0;  // number of windows with a combined slice
   bool has_weights_ = false;
-  // The positions in the streams of our lane when we have sent and received all data of the window.
-  // Only for the two windows on the wire.
+  // The position in the streams of our lane at which all data of the window is sent and received.
+  // Kept only for the two windows on the wire.
   std::array<LaneStreams::Mark, 2> complete_;
 };
 

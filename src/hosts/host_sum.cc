@@ -16,12 +16,12 @@ void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::
 }
 
 NoteSizes HostSum::note_sizes(const HostParts& hosts, std::int64_t bytes) {
-  return {.payloads =
-              std::vector<std::int64_t>(hosts.members.size(), is_small(hosts, bytes) ? bytes : 0)};
+  return {.payloads = std::vector<std::int64_t>(hosts.members.size(),
+                                                fits_into_notes(hosts, bytes) ? bytes : 0)};
 }
 
 std::int64_t HostSum::publish_input() const {
-  if (is_small(notes_->parts(), tensor_->bytes()) && !tensor_->joined && tensor_->count > 0)
+  if (fits_into_notes(notes_->parts(), tensor_->bytes()) && !tensor_->joined && tensor_->count > 0)
     std::memcpy(notes_->own_published_data(tensor_->bytes()), tensor_->input,
                 static_cast<std::size_t>(tensor_->bytes()));
   return declared_count_of(*tensor_);
@@ -36,10 +36,10 @@ std::optional<NoteHeader> HostSum::write_note(std::span<std::byte> payload) cons
     if (declared_count != bytes && declared_count != kJoinedDeclaredCount + bytes)
       return std::nullopt;
     if (has_joined(entry_barrier(), member)) continue;
-    ++header.present;
+    ++header.present_count;
     scratch_->inputs.push_back(notes_->published_data(member, bytes));
   }
-  if (header.present > 0)
+  if (header.present_count > 0)
     reduce_inputs(reduction_, *scratch_, payload.data(), static_cast<std::int64_t>(payload.size()));
   else
     std::ranges::fill(payload, std::byte{0});
@@ -60,14 +60,15 @@ void HostSum::stage(const HostStream& stream, StreamRange chunk, StreamRange own
 
 void HostSum::reduce_slice(const HostStream& stream, StreamRange slice, std::int64_t offset) const {
   stream.visit(slice, [&](const Block& block, StreamRange range) {
-    const std::int64_t place = offset + (range.begin - slice.begin);
+    const std::int64_t range_offset = offset + (range.begin - slice.begin);
     scratch_->inputs.clear();
     for (int member = 0; member < entry_barrier().group().members(); ++member)
       if (!has_joined(entry_barrier(), member))
         scratch_->inputs.push_back(member == entry_barrier().group().member
                                        ? input_at(block, range)
-                                       : entry_barrier().staging(member) + place);
-    reduce_inputs(reduction_, *scratch_, entry_barrier().own_staging() + place, range.bytes());
+                                       : entry_barrier().staging(member) + range_offset);
+    reduce_inputs(reduction_, *scratch_, entry_barrier().own_staging() + range_offset,
+                  range.bytes());
   });
 }
 

@@ -1,7 +1,7 @@
-// HostSum: how the members of a host reduce their inputs in shared memory, for an operation whose
-// hosts exchange only the results, the host sums. The note of a host carries a small host sum.
-// Larger tensors go through the windows: each member stages its input, and local member k reduces
-// slice k of each chunk.
+// HostSum: reduces the inputs of the members of a host in shared memory. The result is the host
+// sum. Operations use this class if the hosts exchange only their host sums. A small host sum
+// travels in the note of its host. Larger tensors go through the windows: each member stages its
+// input, and local member k reduces slice k of each chunk.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,33 @@
 
 namespace farandole {
 
-// Reduces the inputs that are in the scratch list. Only in an Adasum, an input may be a null
-// pointer, which stands for zeros.
+// Reduces the inputs in the scratch list. In an Adasum, an input may be a null pointer, which means
+// zeros.
 void reduce_inputs(const Reduction& reduction, const StepScratch& scratch, std::byte* output,
                    std::int64_t bytes);
 
 class HostSum {
  public:
-  // Whether the notes carry the host sum of a tensor of this size. note_sizes() returns the sizes
-  // of these notes.
-  static bool is_small(const HostParts& hosts, std::int64_t bytes) {
+  // Whether the host sum of a tensor of this size travels in the notes. note_sizes() returns the
+  // sizes of these notes.
+  static bool fits_into_notes(const HostParts& hosts, std::int64_t bytes) {
     return bytes <= note_data_bytes_max(hosts.hosts());
   }
   static NoteSizes note_sizes(const HostParts& hosts, std::int64_t bytes);
 
-  // Everything is borrowed and must outlive this object. The tensor's own reduction is not used.
+  // All arguments are borrowed and must outlive this object. `reduction` is used instead of
+  // tensor.reduction.
   HostSum(const HostNotes& notes, StepScratch& scratch, const AllreduceOptions& tensor,
           const Reduction& reduction)
       : notes_(&notes), scratch_(&scratch), tensor_(&tensor), reduction_(reduction) {}
 
-  // See HostNotes. A host whose members have all joined sends zeros.
+  // For the algorithm; see HostNotes. If all members of a host have joined, the host sends zeros.
   std::int64_t publish_input() const;
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const;
 
-  // Copies a chunk of the tensor to `offset` in our staging memory, except the slice that we reduce
-  // ourselves: we read that slice directly from our input. `stream` says where the chunk lies in
-  // the tensor. Does nothing if we have joined.
+  // Copies a chunk of the tensor to `offset` in our staging memory. Leaves out the slice that we
+  // reduce ourselves, because we read this slice directly from our input. `stream` says where the
+  // chunk lies in the tensor. Does nothing if we have joined.
   void stage(const HostStream& stream, StreamRange chunk, StreamRange own_slice,
              std::int64_t offset) const;
   // Reduces our slice over the members of our host that have not joined. All members have staged
@@ -51,7 +52,7 @@ class HostSum {
 
   // Where a range of a block is in our input.
   const std::byte* input_at(const Block& block, StreamRange range) const {
-    return tensor_->input + block.input + (range.begin - block.begin);
+    return tensor_->input + block.input_offset + (range.begin - block.begin);
   }
 
  private:

@@ -28,8 +28,8 @@ class HostsInTest {
       hosts_.push_back(std::make_unique<GroupInTest>(static_cast<int>(members.size())));
       for (std::size_t index = 0; index < members.size(); ++index) {
         const auto member = static_cast<std::size_t>(members[index]);
-        places_.resize(std::max(places_.size(), member + 1));
-        places_[member] = {host, static_cast<int>(index)};
+        positions_.resize(std::max(positions_.size(), member + 1));
+        positions_[member] = {host, static_cast<int>(index)};
         group(members[index]).parts = {.host = host,
                                        .members = parts_,
                                        .lane = network_.lane(host, static_cast<int>(index)),
@@ -39,14 +39,14 @@ class HostsInTest {
   }
 
   int hosts() const { return static_cast<int>(parts_.size()); }
-  int members() const { return static_cast<int>(places_.size()); }
+  int members() const { return static_cast<int>(positions_.size()); }
   const HostMembers& parts() const { return parts_; }
-  int host_of(int member) const { return place(member).first; }
+  int host_of(int member) const { return position_of(member).first; }
   // A member of the whole group.
-  Group& group(int member) { return host(member).group(place(member).second); }
-  SharedHeap& heap(int member) { return host(member).heap(place(member).second); }
-  // Whether the member makes the note of its host, and reads those of the others.
-  bool makes_note(int member) const { return place(member).second == 0; }
+  Group& group(int member) { return host(member).group(position_of(member).second); }
+  SharedHeap& heap(int member) { return host(member).heap(position_of(member).second); }
+  // Whether the member makes the note of its host and reads the notes of the other hosts.
+  bool makes_note(int member) const { return position_of(member).second == 0; }
   LanesInTest& network() { return network_; }
   void use_hierarchical_adasum() {
     for (int member = 0; member < members(); ++member)
@@ -55,18 +55,20 @@ class HostsInTest {
 
  private:
   static int lanes_of(const HostMembers& parts) { return HostParts{.members = parts}.lanes(); }
-  const std::pair<int, int>& place(int member) const {
-    return places_[static_cast<std::size_t>(member)];
+  const std::pair<int, int>& position_of(int member) const {
+    return positions_[static_cast<std::size_t>(member)];
   }
-  GroupInTest& host(int member) { return *hosts_[static_cast<std::size_t>(place(member).first)]; }
+  GroupInTest& host(int member) {
+    return *hosts_[static_cast<std::size_t>(position_of(member).first)];
+  }
 
   HostMembers parts_;
   LanesInTest network_;
   std::vector<std::unique_ptr<GroupInTest>> hosts_;
-  std::vector<std::pair<int, int>> places_;  // for each member: its host, and its index there
+  std::vector<std::pair<int, int>> positions_;  // for each member: its host, and its index there
 };
 
-// Runs calls one after another for all members, in the order that a test chooses.
+// Runs a sequence of calls for all members. The test chooses which member advances next.
 class HostsRun {
  public:
   HostsRun(HostsInTest& cluster, const std::vector<PreparedCall>& calls)
@@ -85,7 +87,7 @@ class HostsRun {
 };
 
 // Advances members and moves data in a random order. Sometimes the chosen member runs as far ahead
-// as the others allow, even into later calls.
+// as the others allow, possibly into later calls.
 inline void run_in_random_order(HostsInTest& cluster, const std::vector<PreparedCall>& calls,
                                 unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);

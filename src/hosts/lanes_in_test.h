@@ -1,7 +1,7 @@
-// For tests: lanes in memory. Entries and bytes take a random time, and are moved in random pieces,
-// only when the test calls move(). So the counts of a lane grow only between calls of advance().
-// The network reads what is sent and writes what is received as late as the interface allows, so a
-// step that touches borrowed memory too early gets wrong results.
+// For tests: lanes in memory. Entries and bytes move only when the test calls move(), after a
+// random time and in random pieces. So the counts of a lane grow only between calls of advance().
+// The network accesses borrowed memory as late as the interface allows. So a step that reuses
+// borrowed memory too early gets wrong results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 namespace farandole {
 
 struct NetworkOptions {
-  std::size_t bytes_at_once = 1 << 20;  // the most bytes of a stream that one move() moves
-  std::size_t wire_bytes = 1 << 20;     // the most bytes of a stream that are sent but not received
+  std::size_t bytes_per_move = 1 << 20;  // limit for a stream in one move()
+  std::size_t wire_bytes = 1 << 20;      // limit for the unreceived bytes of a stream
 };
 
 class LanesInTest {
@@ -83,7 +83,7 @@ class LanesInTest {
   struct Stream {
     std::deque<std::span<const std::byte>> sending;
     std::deque<Packet> wire;
-    std::size_t on_wire = 0;  // bytes
+    std::size_t bytes_on_wire = 0;
     std::deque<std::span<std::byte>> receiving;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -148,41 +148,43 @@ class LanesInTest {
     const bool can_receive = !out.wire.empty() && !in.receiving.empty() &&
                              out.wire.front().step.sequence == to.step().sequence &&
                              out.wire.front().step.generation == to.step().generation;
-    const bool can_send = !out.sending.empty() && out.on_wire < options_.wire_bytes;
-    if (can_send && random() % 2 == 0) send_some(random, out, from.step());
-    if (can_receive && random() % 2 == 0) receive_some(random, out, in, to.step());
+    const bool can_send = !out.sending.empty() && out.bytes_on_wire < options_.wire_bytes;
+    if (can_send && random() % 2 == 0) put_on_wire(random, out, from.step());
+    if (can_receive && random() % 2 == 0) take_from_wire(random, out, in, to.step());
     return can_receive || can_send;
   }
   std::size_t random_byte_count(std::mt19937& random) const {
-    return 1 + random() % options_.bytes_at_once;
+    return 1 + random() % options_.bytes_per_move;
   }
 
-  void send_some(std::mt19937& random, Stream& out, const StepIdentity& step) const {
-    std::size_t left = std::min(random_byte_count(random), options_.wire_bytes - out.on_wire);
-    while (left > 0 && !out.sending.empty()) {
+  void put_on_wire(std::mt19937& random, Stream& out, const StepIdentity& step) const {
+    std::size_t bytes_left =
+        std::min(random_byte_count(random), options_.wire_bytes - out.bytes_on_wire);
+    while (bytes_left > 0 && !out.sending.empty()) {
       auto& front = out.sending.front();
-      const auto bytes = front.first(std::min(left, front.size()));
+      const auto bytes = front.first(std::min(bytes_left, front.size()));
       out.wire.push_back({step, {bytes.begin(), bytes.end()}});
-      out.on_wire += bytes.size();
+      out.bytes_on_wire += bytes.size();
       out.sent += bytes.size();
-      left -= bytes.size();
+      bytes_left -= bytes.size();
       front = front.subspan(bytes.size());
       if (front.empty()) out.sending.pop_front();
     }
   }
-  void receive_some(std::mt19937& random, Stream& out, Stream& in, const StepIdentity& step) const {
-    std::size_t left = random_byte_count(random);
-    while (left > 0 && !out.wire.empty() && !in.receiving.empty() &&
+  void take_from_wire(std::mt19937& random, Stream& out, Stream& in,
+                      const StepIdentity& step) const {
+    std::size_t bytes_left = random_byte_count(random);
+    while (bytes_left > 0 && !out.wire.empty() && !in.receiving.empty() &&
            out.wire.front().step.sequence == step.sequence) {
       Packet& packet = out.wire.front();
       auto& into = in.receiving.front();
       const std::size_t bytes =
-          std::min({left, packet.bytes.size() - packet.received, into.size()});
+          std::min({bytes_left, packet.bytes.size() - packet.received, into.size()});
       std::memcpy(into.data(), &packet.bytes[packet.received], bytes);
       packet.received += bytes;
-      out.on_wire -= bytes;
+      out.bytes_on_wire -= bytes;
       in.received += bytes;
-      left -= bytes;
+      bytes_left -= bytes;
       into = into.subspan(bytes);
       if (into.empty()) in.receiving.pop_front();
       if (packet.received == packet.bytes.size()) out.wire.pop_front();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kHeaderBytes = static_cast<std::int64_t>(sizeof(NoteHeader));
 // The header of a host whose entries are invalid.
-constexpr NoteHeader kInvalid = {.present = -1};
+constexpr NoteHeader kInvalid = {.present_count = -1};
 
 std::int64_t note_bytes(std::int64_t payload) {
   return round_up(kHeaderBytes + payload, kPieceAlignment);
@@ -27,27 +27,29 @@ std::int64_t NoteSizes::staging_bytes() const {
   return round_up(sum, kPartAlignment);
 }
 
-bool NoteSizes::fit() const {
+bool NoteSizes::fit_into_staging() const {
   return std::ranges::max(payloads) + kHeaderBytes <= static_cast<std::int64_t>(kNoteBytesMax) &&
          staging_bytes() <= kStagingBytesMax;
 }
 
-// The kept notes are in the order of the hosts. The note that we send comes after them, unless all
-// of it is kept.
-HostNotes::HostNotes(const Group& group, const StepIdentity& identity, NoteSizes sizes, Keep keep)
+// The kept notes are in the order of the hosts. If whole payloads are kept, the note that we send
+// is one of them; otherwise it comes after them.
+HostNotes::HostNotes(const Group& group, const StepIdentity& identity, NoteSizes sizes,
+                     CopyKeptPart copy_kept_part)
     : entry_barrier_(group, identity),
       sizes_(std::move(sizes)),
-      keep_(std::move(keep)),
+      copy_kept_part_(std::move(copy_kept_part)),
       end_(sizes_.staging_bytes()) {
   CHECK(group.parts && sizes_.payloads.size() == group.parts->members.size(),
         "every host has a note");
-  CHECK(sizes_.fit(), "supports() must be ok");
+  CHECK(sizes_.fit_into_staging(), "supports() must be ok");
   std::int64_t begin = 0;
   for (const std::int64_t bytes : sizes_.kept.empty() ? sizes_.payloads : sizes_.kept) {
-    begins_.push_back(begin);
+    note_offsets_.push_back(begin);
     begin += note_bytes(bytes);
   }
-  own_begin_ = keep_ ? begin : begins_[static_cast<std::size_t>(parts().host)];
+  own_note_offset_ =
+      copy_kept_part_ ? begin : note_offsets_[static_cast<std::size_t>(parts().host)];
 }
 
 std::byte* HostNotes::own_published_data(std::int64_t bytes) const {
@@ -62,7 +64,7 @@ const std::byte* HostNotes::published_data(int member, std::int64_t bytes) const
 
 std::span<std::byte> HostNotes::note_to_send() const {
   const std::int64_t payload = sizes_.payloads[static_cast<std::size_t>(parts().host)];
-  return {entry_barrier_.own_staging() + own_begin_,
+  return {entry_barrier_.own_staging() + own_note_offset_,
           static_cast<std::size_t>(kHeaderBytes + payload)};
 }
 
@@ -71,16 +73,17 @@ void HostNotes::send_note(std::optional<NoteHeader> header) const {
   const std::span<std::byte> note = note_to_send();
   std::memcpy(note.data(), &sent, sizeof(sent));
   parts().lane->send_entry(entry_barrier_.identity(), note);
-  if (keep_) keep_note(parts().host, sent, note.subspan(sizeof(sent)));
+  if (copy_kept_part_) keep_note(parts().host, sent, note.subspan(sizeof(sent)));
 }
 
 void HostNotes::keep_note(int host, const NoteHeader& header,
                           std::span<const std::byte> payload) const {
-  std::byte* const into = entry_barrier_.own_staging() + begins_[static_cast<std::size_t>(host)];
+  std::byte* const into =
+      entry_barrier_.own_staging() + note_offsets_[static_cast<std::size_t>(host)];
   std::memcpy(into, &header, sizeof(header));
-  if (header.present < 0 || payload.empty()) return;
-  if (keep_)
-    keep_(payload, into + sizeof(header));
+  if (header.present_count < 0 || payload.empty()) return;
+  if (copy_kept_part_)
+    copy_kept_part_(payload, into + sizeof(header));
   else
     std::memcpy(into + sizeof(header), payload.data(), payload.size());
 }
@@ -97,44 +100,44 @@ Progress HostNotes::exchange() {
 }
 
 Progress HostNotes::collect_notes() {
-  for (; collected_ < parts().hosts(); ++collected_) {
-    if (collected_ == parts().host) continue;
-    const auto entry = parts().lane->entry(collected_, entry_barrier_.identity());
+  for (; notes_collected_ < parts().hosts(); ++notes_collected_) {
+    if (notes_collected_ == parts().host) continue;
+    const auto entry = parts().lane->entry(notes_collected_, entry_barrier_.identity());
     if (!entry) return Progress::kPending;
     same_step_ = same_step_ && entry->id == entry_barrier_.identity().id;
     NoteHeader header = kInvalid;
-    const auto payload = sizes_.payloads[static_cast<std::size_t>(collected_)];
+    const auto payload = sizes_.payloads[static_cast<std::size_t>(notes_collected_)];
     const bool has_size = static_cast<std::int64_t>(entry->note.size()) == payload + kHeaderBytes;
     if (has_size) std::memcpy(&header, entry->note.data(), sizeof(header));
-    keep_note(collected_, header, entry->note.subspan(has_size ? sizeof(header) : 0));
+    keep_note(notes_collected_, header, entry->note.subspan(has_size ? sizeof(header) : 0));
   }
   return same_step_ ? Progress::kDone : Progress::kMisprediction;
 }
 
 NoteHeader HostNotes::header(int host) const {
   NoteHeader header;
-  std::memcpy(&header, entry_barrier_.staging(0) + begins_[static_cast<std::size_t>(host)],
+  std::memcpy(&header, entry_barrier_.staging(0) + note_offsets_[static_cast<std::size_t>(host)],
               sizeof(header));
   return header;
 }
 
 const std::byte* HostNotes::payload(int host) const {
-  return entry_barrier_.staging(0) + begins_[static_cast<std::size_t>(host)] + kHeaderBytes;
+  return entry_barrier_.staging(0) + note_offsets_[static_cast<std::size_t>(host)] + kHeaderBytes;
 }
 
 bool HostNotes::are_valid() const {
   for (int host = 0; host < parts().hosts(); ++host) {
-    const NoteHeader theirs = header(host);
-    if (theirs.present < 0 || theirs.present > parts().members_on(host) ||
-        theirs.declared_count != header(0).declared_count)
+    const NoteHeader other_header = header(host);
+    if (other_header.present_count < 0 || other_header.present_count > parts().members_on(host) ||
+        other_header.declared_count != header(0).declared_count)
       return false;
   }
   return true;
 }
 
-std::int64_t HostNotes::present_in_group() const {
+std::int64_t HostNotes::present_count_in_group() const {
   std::int64_t sum = 0;
-  for (int host = 0; host < parts().hosts(); ++host) sum += present(host);
+  for (int host = 0; host < parts().hosts(); ++host) sum += present_count(host);
   return sum;
 }
 

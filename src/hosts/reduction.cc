@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-Reduction to_host_sum(Reduction reduction) {
+Reduction host_sum_reduction(Reduction reduction) {
   if (reduction.op == ReduceOp::kAverage || reduction.op == ReduceOp::kAverageOfPresent)
     reduction.op = ReduceOp::kSum;
   reduction.postscale = 1;
@@ -20,12 +20,13 @@ Reduction to_host_sum(Reduction reduction) {
 
 std::vector<HostStream> HostsReduction::equal_parts(const Group& group, std::int64_t bytes) {
   const std::int64_t hosts = group.parts->hosts();
-  const std::int64_t full = round_up(rounds_for(bytes, hosts), kPieceAlignment);
+  const std::int64_t part_bytes = round_up(rounds_for(bytes, hosts), kPieceAlignment);
   std::vector<HostStream> parts(static_cast<std::size_t>(hosts));
   for (std::int64_t host = 0; host < hosts; ++host) {
-    const std::int64_t begin = std::min(host * full, bytes);
-    parts[static_cast<std::size_t>(host)].add(
-        {.bytes = std::min(full, bytes - begin), .input = begin, .output = begin});
+    const std::int64_t begin = std::min(host * part_bytes, bytes);
+    parts[static_cast<std::size_t>(host)].add({.bytes = std::min(part_bytes, bytes - begin),
+                                               .input_offset = begin,
+                                               .output_offset = begin});
   }
   return parts;
 }
@@ -38,9 +39,10 @@ std::vector<HostStream> HostsReduction::parts_by_rows(const Group& group, std::i
   for (const std::vector<int>& members_on_host : hosts.members) {
     HostStream& part = parts.emplace_back();
     for (std::size_t index = 0; index < members_on_host.size(); ++index)
-      part.add({.to = static_cast<int>(index),
-                .bytes = scattered_rows(rows, members, members_on_host[index]) * row_bytes,
-                .input = first_scattered_row(rows, members, members_on_host[index]) * row_bytes});
+      part.add(
+          {.to = static_cast<int>(index),
+           .bytes = scattered_rows(rows, members, members_on_host[index]) * row_bytes,
+           .input_offset = first_scattered_row(rows, members, members_on_host[index]) * row_bytes});
   }
   return parts;
 }
@@ -49,19 +51,20 @@ HostsReduction::HostsReduction(Group& group, const StepIdentity& identity, Optio
     : notes_(group, identity, HostSum::note_sizes(*group.parts, options.tensor.bytes())),
       scratch_(&group.scratch),
       options_(std::move(options)),
-      host_sum_(notes_, *scratch_, options_.tensor, to_host_sum(options_.tensor.reduction)),
+      host_sum_(notes_, *scratch_, options_.tensor, host_sum_reduction(options_.tensor.reduction)),
       layout_(notes_, hosts().hosts(), 2 * hosts().hosts()),
       lane_(hosts()),
-      to_result_(options_.tensor.reduction) {
-  to_result_.prescale = 1;
+      result_reduction_(options_.tensor.reduction) {
+  result_reduction_.prescale = 1;
 }
 
 std::optional<std::int64_t> HostsReduction::on_all_arrived() {
-  const auto present = notes_.present_in_group();
-  if (present == 0) return std::nullopt;
-  to_result_.divisor = to_result_.op == ReduceOp::kAverageOfPresent ? static_cast<int>(present)
-                                                                    : hosts().group_members();
-  if (is_small()) {
+  const auto present_count = notes_.present_count_in_group();
+  if (present_count == 0) return std::nullopt;
+  result_reduction_.divisor = result_reduction_.op == ReduceOp::kAverageOfPresent
+                                  ? static_cast<int>(present_count)
+                                  : hosts().group_members();
+  if (fits_into_notes()) {
     if (!options_.tensor.joined) reduce_notes();
     return 0;
   }
@@ -69,21 +72,22 @@ std::optional<std::int64_t> HostsReduction::on_all_arrived() {
   for (int host = 0; host < hosts().hosts(); ++host)
     longest = std::max(longest, part(host).bytes());
   window_count_ = layout_.windows_for(longest);
-  if (lane_.exist()) lane_.begin(notes_.entry_barrier().identity());
+  if (lane_.has_lane()) lane_.begin(notes_.entry_barrier().identity());
   return window_count_;
 }
 
-// Every member reduces the host sums of the blocks that it gets.
+// Every member reduces the host sums of the blocks that are for it.
 void HostsReduction::reduce_notes() const {
   for (int host = 0; host < hosts().hosts(); ++host) {
-    if (!wants(host)) continue;
+    if (!wants_results_of(host)) continue;
     part(host).visit({0, part(host).bytes()}, [&](const Block& block, StreamRange) {
       if (!block.is_for(group().member)) return;
       scratch_->inputs.clear();
       for (int from = 0; from < hosts().hosts(); ++from)
-        if (notes_.present(from) > 0)
-          scratch_->inputs.push_back(notes_.payload(from) + block.input);
-      reduce_inputs(to_result_, *scratch_, options_.tensor.output + block.output, block.bytes);
+        if (notes_.present_count(from) > 0)
+          scratch_->inputs.push_back(notes_.payload(from) + block.input_offset);
+      reduce_inputs(result_reduction_, *scratch_, options_.tensor.output + block.output_offset,
+                    block.bytes);
     });
   }
 }
@@ -92,62 +96,64 @@ void HostsReduction::stage(std::int64_t window) {
   if (skips_staging()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     const StreamRange chunk = layout_.chunk(part(host), window);
-    const StreamRange ours =
-        lane_.exist() ? slice(host, window) : StreamRange{chunk.end, chunk.end};
-    host_sum_.stage(part(host), chunk, ours, layout_.chunk_offset(window, host));
+    const StreamRange own_slice =
+        lane_.has_lane() ? slice(host, window) : StreamRange{chunk.end, chunk.end};
+    host_sum_.stage(part(host), chunk, own_slice, layout_.chunk_offset(window, host));
   }
 }
 
 const std::byte* HostsReduction::own_sum_at(int host, std::int64_t window, const Block& block,
                                             StreamRange piece) const {
   if (sends_input()) return host_sum_.input_at(block, piece);
-  return own(published_offset(window, host)) + (piece.begin - slice(host, window).begin);
+  return own_staging_at(published_offset(window, host)) + (piece.begin - slice(host, window).begin);
 }
 
 std::byte* HostsReduction::result_at(int host, std::int64_t window, const Block& block,
                                      StreamRange piece) const {
-  if (skips_staging()) return options_.tensor.output + block.output + (piece.begin - block.begin);
-  return own(result_offset(window, host)) + (piece.begin - slice(host, window).begin);
+  if (skips_staging())
+    return options_.tensor.output + block.output_offset + (piece.begin - block.begin);
+  return own_staging_at(result_offset(window, host)) + (piece.begin - slice(host, window).begin);
 }
 
 void HostsReduction::begin(std::int64_t window) {
-  if (!lane_.exist()) return;
+  if (!lane_.has_lane()) return;
   if (window == 0) {
     receive(0);
     receive(1);
   }
-  if (notes_.present(hosts().host) > 0) contribute(window);
-  complete(window).sent = lane_.mark().sent;
-  begun_ = window + 1;
+  if (notes_.present_count(hosts().host) > 0) contribute(window);
+  complete_mark(window).sent = lane_.mark().sent;
+  windows_begun_ = window + 1;
 }
 
-// Sends our slice of each other host's part to that host: the sum over the members of our host, or
-// our input if it is that sum.
+// Sends our slice of each other host's part to that host. The slice is the sum over the members of
+// our host, or our input if we are the only member.
 void HostsReduction::contribute(std::int64_t window) {
   for (int host = 0; host < hosts().hosts(); ++host) {
-    const StreamRange ours = slice(host, window);
+    const StreamRange own_slice = slice(host, window);
     if (sends_input()) {
       if (host == hosts().host) continue;
-      part(host).visit(ours, [&](const Block& block, StreamRange piece) {
+      part(host).visit(own_slice, [&](const Block& block, StreamRange piece) {
         lane_.send(host, own_sum_at(host, window, block, piece), piece.bytes());
       });
       continue;
     }
-    host_sum_.reduce_slice(part(host), ours, published_offset(window, host));
-    if (host != hosts().host) lane_.send(host, own(published_offset(window, host)), ours.bytes());
+    host_sum_.reduce_slice(part(host), own_slice, published_offset(window, host));
+    if (host != hosts().host)
+      lane_.send(host, own_staging_at(published_offset(window, host)), own_slice.bytes());
   }
 }
 
-// Begins to receive the host sums of a window and, in an allreduce, the results of the window
-// before. Their memory is free when the host sums of window − 2 are reduced. This is long before
-// begin(window), so that what arrives early need not be copied.
+// Begins to receive the host sums of a window and, in an allreduce, the results of the previous
+// window. Their memory is free when the host sums of window − 2 are reduced. That is long before
+// begin(window). So data that arrives early goes directly to its place, without a copy.
 void HostsReduction::receive(std::int64_t window) {
   if (window > window_count_) return;
   const int our_host = hosts().host;
   for (int host = 0; host < hosts().hosts(); ++host)
-    if (host != our_host && notes_.present(host) > 0)
-      lane_.receive(host, contribution(window, host), slice(our_host, window).bytes());
-  contributed(window).received = lane_.mark().received;
+    if (host != our_host && notes_.present_count(host) > 0)
+      lane_.receive(host, contribution_at(window, host), slice(our_host, window).bytes());
+  contributed_mark(window).received = lane_.mark().received;
   if (!options_.is_allreduce || window == 0) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
     if (host == our_host) continue;
@@ -155,55 +161,59 @@ void HostsReduction::receive(std::int64_t window) {
       lane_.receive(host, result_at(host, window - 1, block, piece), piece.bytes());
     });
   }
-  complete(window - 1).received = lane_.mark().received;
+  complete_mark(window - 1).received = lane_.mark().received;
 }
 
 // In the streams of an allreduce, the results of a window come after the host sums of the next
 // window.
 bool HostsReduction::drive() {
-  const std::int64_t last = options_.is_allreduce && begun_ < window_count_ ? begun_ - 1 : begun_;
-  if (combined_ >= last || !lane_.have_received(contributed(combined_))) return false;
-  combine(combined_++);
+  const std::int64_t windows_ready =
+      options_.is_allreduce && windows_begun_ < window_count_ ? windows_begun_ - 1 : windows_begun_;
+  if (windows_combined_ >= windows_ready ||
+      !lane_.has_received(contributed_mark(windows_combined_)))
+    return false;
+  combine(windows_combined_++);
   return true;
 }
 
 // Reduces our slice of our host's part over the hosts, and sends it to the other hosts.
 void HostsReduction::combine(std::int64_t window) {
   const int our_host = hosts().host;
-  const StreamRange ours = slice(our_host, window);
-  part(our_host).visit(ours, [&](const Block& block, StreamRange piece) {
+  const StreamRange own_slice = slice(our_host, window);
+  part(our_host).visit(own_slice, [&](const Block& block, StreamRange piece) {
     std::byte* const to = result_at(our_host, window, block, piece);
     scratch_->inputs.clear();
     for (int host = 0; host < hosts().hosts(); ++host)
-      if (notes_.present(host) > 0)
-        scratch_->inputs.push_back(host == our_host
-                                       ? own_sum_at(our_host, window, block, piece)
-                                       : contribution(window, host) + (piece.begin - ours.begin));
-    reduce_inputs(to_result_, *scratch_, to, piece.bytes());
+      if (notes_.present_count(host) > 0)
+        scratch_->inputs.push_back(host == our_host ? own_sum_at(our_host, window, block, piece)
+                                                    : contribution_at(window, host) +
+                                                          (piece.begin - own_slice.begin));
+    reduce_inputs(result_reduction_, *scratch_, to, piece.bytes());
     if (!options_.is_allreduce) return;
     for (int host = 0; host < hosts().hosts(); ++host)
       if (host != our_host) lane_.send(host, to, piece.bytes());
   });
-  if (options_.is_allreduce) complete(window).sent = lane_.mark().sent;
+  if (options_.is_allreduce) complete_mark(window).sent = lane_.mark().sent;
   receive(window + 2);
 }
 
 bool HostsReduction::is_complete(std::int64_t window) {
-  return !lane_.exist() || (combined_ > window && lane_.have_sent(complete(window)) &&
-                            lane_.have_received(complete(window)));
+  return !lane_.has_lane() ||
+         (windows_combined_ > window && lane_.has_sent(complete_mark(window)) &&
+          lane_.has_received(complete_mark(window)));
 }
 
 void HostsReduction::fetch(std::int64_t window) {
   if (options_.tensor.joined || skips_staging()) return;
   for (int host = 0; host < hosts().hosts(); ++host) {
-    if (!wants(host)) continue;
+    if (!wants_results_of(host)) continue;
     for (int lane = 0; lane < hosts().lanes(); ++lane) {
       const StreamRange slice = layout_.slice(part(host), window, lane);
       const std::byte* const from =
           notes_.entry_barrier().staging(lane) + result_offset(window, host);
       part(host).visit(slice, [&](const Block& block, StreamRange range) {
         if (!block.is_for(group().member)) return;
-        std::memcpy(options_.tensor.output + block.output + (range.begin - block.begin),
+        std::memcpy(options_.tensor.output + block.output_offset + (range.begin - block.begin),
                     from + (range.begin - slice.begin), static_cast<std::size_t>(range.bytes()));
       });
     }

@@ -1,25 +1,27 @@
 // HostsReduction: the allreduce and the reduce-scatter of a group that has members on several
 // hosts. The tensor is divided into one part per host: for an allreduce, into nearly equal ranges;
 // for a reduce-scatter, into the rows that the members of the host get. Each host reduces its
-// inputs to its host sum in shared memory and sends each part of it to the host of that part, which
-// adds the host sums. In an allreduce, it then sends the result to all hosts.
+// inputs to its host sum in shared memory, and sends each part of the host sum to the host of this
+// part. That host adds the host sums of its part. In an allreduce, it then sends the result to all
+// hosts.
 //
 // In a window, local member k reduces slice k of every chunk over the members of its host and sends
 // it through lane k. The streams of a lane are R0 R1 G0 R2 G1 … : Rw is its slice of the host sums
-// of window w, and Gw is its slice of the results of window w, only in an allreduce. Sender and
-// receiver keep to this order. So a member sends Gw when it has begun window w + 1 and has all Rw.
+// of window w. Gw is its slice of the results of window w; a reduce-scatter has no Gw. Sender and
+// receiver keep to this order. So a member sends Gw when it has begun window w + 1 and has received
+// all Rw.
 //
 // Sums are formed in rank order on each host, and then over the hosts in the order of hosts. All
-// members get the same bits, but not those that they would get on one host. The half types are
-// accumulated in float32, and rounded to their type twice: the host sum, which is on the wire, and
-// the result. The prescale is applied to the inputs; the postscale and the division of an average
-// are applied to the result. Hosts whose members have all joined send no host sum.
+// members get the same bits, but these may differ from the result on one host. The half types are
+// accumulated in float32 and rounded to their type twice: the host sum before it is sent, and the
+// result. The prescale is applied to the inputs; the postscale and the division of an average are
+// applied to the result. If all members of a host have joined, the host sends no host sum.
 //
-// A member that is alone on its host, and has not joined, stages and fetches nothing: it sends from
+// If a member is alone on its host and has not joined, it stages and fetches nothing: it sends from
 // its input and receives the results into its output. Only the host sums of other hosts arrive in
-// its staging memory. Its output may be its input, because a host sends the result of a slice only
-// after it has received our contribution to that slice. If there is a prescale, it sends scaled
-// copies of its input from its staging memory.
+// its staging memory. The output may be the input, because a host sends the result of a slice only
+// after it has received our contribution to this slice. If there is a prescale, the member sends
+// scaled copies of its input from its staging memory.
 //
 // Cost for n bytes on h hosts with p members and L lanes each:
 // - if the notes can carry the host sum: 2 waits and a one-way latency; each host sends (h − 1) n
@@ -52,26 +54,27 @@ class HostsReduction final : public StepBetweenHosts {
  public:
   struct Options {
     AllreduceOptions tensor;  // its divisor is not used
-    // For each host: the part of the tensor that this host reduces. `input` is where a block lies
-    // in the tensor. In an allreduce, all members of all hosts get all parts; in a reduce-scatter,
-    // the members of a host get only blocks of their own part.
+    // For each host: the part of the tensor that this host reduces. A block's `input_offset` is its
+    // position in the tensor. In an allreduce, all members of all hosts get all parts; in a
+    // reduce-scatter, the members of a host get only blocks of their own part.
     std::vector<HostStream> parts = {};
     bool is_allreduce = true;
   };
 
-  // The parts of an allreduce of that many bytes.
+  // Returns the parts of an allreduce of this many bytes.
   static std::vector<HostStream> equal_parts(const Group& group, std::int64_t bytes);
-  // The parts of a reduce-scatter of these rows.
+  // Returns the parts of a reduce-scatter of this many rows.
   static std::vector<HostStream> parts_by_rows(const Group& group, std::int64_t rows,
                                                std::int64_t row_bytes);
 
-  // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended
-  // or, if the step is given up, until the lane has dropped it.
+  // supports() and check_reduction() must be ok. The memory is borrowed until the step has ended.
+  // If the step is given up, the memory is borrowed until the lane has dropped it.
   HostsReduction(Group& group, const StepIdentity& identity, Options options);
 
   Progress advance() override { return advance_between_hosts(notes_, windows_, *this, *this); }
 
-  // See HostNotes, advance_between_hosts() and BasicHostWindows.
+  // These functions implement the algorithm; see HostNotes, advance_between_hosts() and
+  // BasicHostWindows.
   std::int64_t publish_input() const { return host_sum_.publish_input(); }
   std::optional<NoteHeader> write_note(std::span<std::byte> payload) const {
     return host_sum_.write_note(payload);
@@ -86,42 +89,46 @@ class HostsReduction final : public StepBetweenHosts {
  private:
   const Group& group() const { return notes_.entry_barrier().group(); }
   const HostParts& hosts() const { return notes_.parts(); }
-  bool is_small() const { return HostSum::is_small(hosts(), options_.tensor.bytes()); }
+  bool fits_into_notes() const {
+    return HostSum::fits_into_notes(hosts(), options_.tensor.bytes());
+  }
   const HostStream& part(int host) const { return options_.parts[static_cast<std::size_t>(host)]; }
-  // Whether we get results of this host's part.
-  bool wants(int host) const { return options_.is_allreduce || host == hosts().host; }
+  // Whether we get results from this host's part.
+  bool wants_results_of(int host) const { return options_.is_allreduce || host == hosts().host; }
   bool skips_staging() const { return group().members() == 1 && !options_.tensor.joined; }
   bool sends_input() const { return skips_staging() && options_.tensor.reduction.prescale == 1; }
   StreamRange slice(int host, std::int64_t window) const {
     return layout_.slice(part(host), window, group().member);
   }
-  std::byte* own(std::int64_t offset) const {
+  std::byte* own_staging_at(std::int64_t offset) const {
     return notes_.entry_barrier().own_staging() + offset;
   }
-  // Our part of the staging memory: where the slices of the other hosts arrive, and the results.
-  std::byte* contribution(std::int64_t window, int host) const {
-    return own(layout_.slice_offset(window, host));
+  // The places in our staging memory at which the slices of the other hosts arrive, and the
+  // results.
+  std::byte* contribution_at(std::int64_t window, int host) const {
+    return own_staging_at(layout_.slice_offset(window, host));
   }
   std::int64_t result_offset(std::int64_t window, int host) const {
     return layout_.slice_offset(window, hosts().hosts() + host);
   }
-  // Where the slice of our lane lies in the chunk that a member publishes for a host's part.
+  // The offset of our lane's slice in the chunk that a member publishes for a host's part.
   std::int64_t published_offset(std::int64_t window, int host) const {
     return layout_.chunk_offset(window, host) + slice(host, window).begin -
            layout_.chunk(part(host), window).begin;
   }
 
-  // Where a piece of our slice is: in our host sum, and in the result.
+  // The places of a piece of our slice: in our host sum and in the result.
   const std::byte* own_sum_at(int host, std::int64_t window, const Block& block,
                               StreamRange piece) const;
   std::byte* result_at(int host, std::int64_t window, const Block& block, StreamRange piece) const;
 
-  // The positions in the streams of our lane when we have the contributions of a window, and when
-  // we have sent and received all data of the window. Only for the two windows on the wire.
-  LaneStreams::Mark& contributed(std::int64_t window) {
+  // Two positions in the streams of our lane. At the first, all contributions of a window have
+  // arrived. At the second, all data of the window is sent and received. They are kept only for the
+  // two windows on the wire.
+  LaneStreams::Mark& contributed_mark(std::int64_t window) {
     return contributed_[static_cast<std::size_t>(window % 2)];
   }
-  LaneStreams::Mark& complete(std::int64_t window) {
+  LaneStreams::Mark& complete_mark(std::int64_t window) {
     return complete_[static_cast<std::size_t>(window % 2)];
   }
 
@@ -137,10 +144,10 @@ class HostsReduction final : public StepBetweenHosts {
   HostSum host_sum_;
   WindowLayout layout_;
   LaneStreams lane_;
-  Reduction to_result_;
+  Reduction result_reduction_;
   std::int64_t window_count_ = 0;
-  std::int64_t begun_ = 0;     // windows whose host sums we have begun to send
-  std::int64_t combined_ = 0;  // windows whose results we have reduced
+  std::int64_t windows_begun_ = 0;  // number of windows with host sums that we have begun to send
+  std::int64_t windows_combined_ = 0;  // number of windows with reduced results
   std::array<LaneStreams::Mark, 2> contributed_;
   std::array<LaneStreams::Mark, 2> complete_;
 };

@@ -51,7 +51,7 @@ TEST(HostsReduction, small_tensors_travel_in_the_notes) {
               std::vector<std::uint64_t>(2, 0));
 }
 
-// Host 1 has only joined members: it sends results, but no host sum.
+// All members of host 1 have joined. So it sends results but no host sum.
 TEST(HostsReduction, a_host_without_data_sends_no_host_sum) {
   const HostMembers parts = {{0, 1}, {2, 3}};
   CallInTest call = call_of(parts, Operation::kAllreduce, 32 * 1000);
@@ -69,8 +69,8 @@ TEST(HostsAdasum, a_hierarchical_one_sends_the_averages_of_hosts_twice) {
   EXPECT_EQ(bytes_sent(parts, call), std::vector<std::uint64_t>(3, 2 * 2 * bytes));
 }
 
-// The root's host sends the tensor once, whatever the number of hosts; each of the three others
-// forwards its third to two hosts.
+// The root's host sends the tensor once, even to many hosts. Each of the three other hosts forwards
+// its third of the tensor to two hosts.
 TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
   const HostMembers parts = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
   CallInTest call = call_of(parts, Operation::kBroadcast, 3 * 16 * 10'000);
@@ -79,13 +79,13 @@ TEST(HostsBroadcast, no_host_sends_the_tensor_more_than_once) {
             (std::vector<std::uint64_t>{4 * 320'000, 4 * 320'000, 4 * 480'000, 4 * 320'000}));
 }
 
-// Otherwise, the links of the hosts would often idle while a slice comes.
+// Otherwise the links of a host would often be idle while it receives a slice.
 TEST(HostsBroadcast, a_slice_is_forwarded_while_the_rest_of_it_comes) {
   const HostMembers parts = {{0}, {1}, {2}};
   const std::int64_t bytes = 2 * WindowLayout::kChunkBytesMax;
   CallInTest call = call_of(parts, Operation::kBroadcast, bytes / 4);
   call.root = 0;
-  HostsInTest cluster(parts, {.bytes_at_once = 100'000});
+  HostsInTest cluster(parts, {.bytes_per_move = 100'000});
   const std::vector<PreparedCall> calls{PreparedCall(call)};
   HostsRun run(cluster, calls);
   std::mt19937 random(1);

@@ -27,13 +27,13 @@ bool is_narrow_integer(DType dtype) {
          (row.dlpack_code == DLPackCode::kInt || row.dlpack_code == DLPackCode::kUInt);
 }
 
-// Whether the result cannot be computed from the host sums.
+// Whether the result must be computed from the inputs of all members instead of the host sums.
 bool needs_all_inputs(DType dtype, ReduceOp op) {
   const bool is_average = op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
   return op == ReduceOp::kAdasum || (is_average && is_narrow_integer(dtype));
 }
 
-AllreduceOptions tensor_of(const CollectiveCall& call, std::int64_t bytes) {
+AllreduceOptions allreduce_options(const CollectiveCall& call, std::int64_t bytes) {
   CHECK(bytes % element_bytes(call.dtype) == 0, "a row consists of whole elements");
   return {.reduction = {.dtype = call.dtype,
                         .op = call.reduce_op,
@@ -49,20 +49,21 @@ std::unique_ptr<StepBetweenHosts> allreduce(Group& group, const StepIdentity& id
                                             const CollectiveCall& call) {
   const std::int64_t bytes = call.count * element_bytes(call.dtype);
   if (call.reduce_op == ReduceOp::kAdasum && group.parts->hierarchical_adasum)
-    return std::make_unique<HierarchicalAdasum>(group, identity, tensor_of(call, bytes));
+    return std::make_unique<HierarchicalAdasum>(group, identity, allreduce_options(call, bytes));
   if (needs_all_inputs(call.dtype, call.reduce_op))
     return std::make_unique<GatheredReduction>(
         group, identity,
-        GatheredReduction::Options{.tensor = tensor_of(call, bytes), .wanted = {0, bytes}});
+        GatheredReduction::Options{.tensor = allreduce_options(call, bytes),
+                                   .output_range = {0, bytes}});
   return std::make_unique<HostsReduction>(
       group, identity,
-      HostsReduction::Options{.tensor = tensor_of(call, bytes),
+      HostsReduction::Options{.tensor = allreduce_options(call, bytes),
                               .parts = HostsReduction::equal_parts(group, bytes)});
 }
 
 std::unique_ptr<StepBetweenHosts> reducescatter(Group& group, const StepIdentity& identity,
                                                 const CollectiveCall& call) {
-  const AllreduceOptions tensor = tensor_of(call, call.rows * call.row_bytes);
+  const AllreduceOptions tensor = allreduce_options(call, call.rows * call.row_bytes);
   if (!needs_all_inputs(call.dtype, call.reduce_op))
     return std::make_unique<HostsReduction>(
         group, identity,
@@ -78,7 +79,8 @@ std::unique_ptr<StepBetweenHosts> reducescatter(Group& group, const StepIdentity
   return std::make_unique<GatheredReduction>(
       group, identity,
       GatheredReduction::Options{
-          .tensor = tensor, .wanted = {first * call.row_bytes, (first + rows) * call.row_bytes}});
+          .tensor = tensor,
+          .output_range = {first * call.row_bytes, (first + rows) * call.row_bytes}});
 }
 
 }  // namespace
@@ -125,15 +127,15 @@ std::unique_ptr<StepBetweenHosts> start_step(Group& group, const StepIdentity& i
 
 namespace {
 
-// Whether the notes and the windows fit into the staging memory. In groups of a realistic size,
-// only the splits of an all-to-all can be too large.
+// Whether the notes and the windows fit into the staging memory. In practice, only the splits of an
+// all-to-all can be too large.
 bool fits(const HostParts& hosts, Operation operation) {
   const bool is_alltoall = operation == Operation::kAlltoall;
   NoteSizes notes = {.payloads = std::vector<std::int64_t>(hosts.members.size(),
                                                            note_data_bytes_max(hosts.hosts()))};
   if (operation == Operation::kAllgather) notes = HostsAllgather::note_sizes(hosts);
   if (is_alltoall) notes = HostsAlltoall::note_sizes(hosts);
-  if (!notes.fit()) return false;
+  if (!notes.fit_into_staging()) return false;
   if (operation == Operation::kBroadcast)
     return WindowLayout::fits(notes.staging_bytes(), hosts, HostsBroadcast::chunks_in_window(hosts),
                               0);

@@ -1,5 +1,5 @@
-// Tests the promises that steps of groups across hosts keep: nothing is written before all members
-// on all hosts have entered, different steps are a misprediction, and invalid notes are a mismatch.
+// Tests the guarantees of steps of groups on several hosts: user memory is not written before all
+// members have entered, different steps are a misprediction, and invalid notes are a mismatch.
 #include "hosts/start_step.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ const HostMembers kInterleaved = {{0, 2, 4}, {1, 3}};
 constexpr int kMembers = 5;
 constexpr std::int64_t kRowsOfSeveralWindows = 200'000;
 
-class HostsPromises : public ::testing::TestWithParam<OperationRow> {
+class HostsGuarantees : public ::testing::TestWithParam<OperationRow> {
  protected:
   void start(std::int64_t rows, const std::vector<StepIdentity>& identities) {
     CallInTest call = {.operation = GetParam().operation,
@@ -36,14 +36,14 @@ class HostsPromises : public ::testing::TestWithParam<OperationRow> {
     start(rows, std::vector<StepIdentity>(kMembers, identity));
   }
   Progress advance_member(int member) { return advance(steps_[static_cast<std::size_t>(member)]); }
-  // Advances all members but one until nothing moves. Returns the last results.
-  std::vector<Progress> run(int without = -1) {
+  // Advances all members except one until they make no more progress. Returns the last results.
+  std::vector<Progress> run(int excluded_member = -1) {
     std::vector<Progress> results(kMembers, Progress::kAdvanced);
     for (int turn = 0; turn < 100'000; ++turn) {
       const auto member = static_cast<int>(random_below(random_, kMembers));
       Progress& result = results[static_cast<std::size_t>(member)];
       const bool is_over = result != Progress::kPending && result != Progress::kAdvanced;
-      if (member != without && !is_over) result = advance_member(member);
+      if (member != excluded_member && !is_over) result = advance_member(member);
       cluster_.network().move(random_);
       const bool waits = std::ranges::all_of(
           results, [](Progress progress) { return progress != Progress::kAdvanced; });
@@ -52,7 +52,7 @@ class HostsPromises : public ::testing::TestWithParam<OperationRow> {
     return results;
   }
   void expect_untouched() const {
-    for (const auto& call : calls_) EXPECT_TRUE(call->untouched());
+    for (const auto& call : calls_) EXPECT_TRUE(call->is_untouched());
   }
   void expect_results() {
     EXPECT_EQ(run(), std::vector<Progress>(kMembers, Progress::kDone));
@@ -60,13 +60,13 @@ class HostsPromises : public ::testing::TestWithParam<OperationRow> {
   }
 
   std::mt19937 random_{3};
-  HostsInTest cluster_{kInterleaved, {.bytes_at_once = 500'000}};
+  HostsInTest cluster_{kInterleaved, {.bytes_per_move = 500'000}};
   std::unique_ptr<PreparedCall> prepared_;
   std::vector<std::unique_ptr<MemberCallInTest>> calls_;
   std::vector<CollectiveStep> steps_;
 };
 
-TEST_P(HostsPromises, nothing_is_written_before_all_have_entered) {
+TEST_P(HostsGuarantees, nothing_is_written_before_all_have_entered) {
   std::uint32_t sequence = 0;
   for (const std::int64_t rows : {std::int64_t{5}, kRowsOfSeveralWindows})
     for (int last = 0; last < kMembers; ++last) {
@@ -78,7 +78,7 @@ TEST_P(HostsPromises, nothing_is_written_before_all_have_entered) {
     }
 }
 
-TEST_P(HostsPromises, hosts_in_different_steps_mispredict_and_may_enter_again) {
+TEST_P(HostsGuarantees, hosts_in_different_steps_mispredict_and_may_enter_again) {
   for (const std::int64_t rows : {std::int64_t{5}, kRowsOfSeveralWindows}) {
     const std::uint32_t sequence = rows == 5 ? 1 : 2;
     std::vector<StepIdentity> identities(kMembers,
@@ -99,7 +99,7 @@ TEST_P(HostsPromises, hosts_in_different_steps_mispredict_and_may_enter_again) {
 
 // Member 2 enters another step than the other members of its host, so this host never tells the
 // other hosts that it has entered the step.
-TEST_P(HostsPromises, a_misprediction_on_one_host_leaves_the_others_waiting) {
+TEST_P(HostsGuarantees, a_misprediction_on_one_host_leaves_the_others_waiting) {
   std::vector<StepIdentity> identities(kMembers, step_identity(1));
   identities[2].id = 8;
   start(10, identities);
@@ -114,8 +114,8 @@ TEST_P(HostsPromises, a_misprediction_on_one_host_leaves_the_others_waiting) {
   expect_results();
 }
 
-// Member 3's entry is written by hand, and is invalid.
-TEST_P(HostsPromises, an_invalid_entry_is_a_mismatch_on_all_hosts) {
+// The test writes an invalid entry for member 3.
+TEST_P(HostsGuarantees, an_invalid_entry_is_a_mismatch_on_all_hosts) {
   start(10, step_identity(1));
   cluster_.group(3).board->enter(1, 1, {.identity = step_identity(1).id, .declared_count = -1});
   std::vector<Progress> results = run(3);
@@ -124,10 +124,10 @@ TEST_P(HostsPromises, an_invalid_entry_is_a_mismatch_on_all_hosts) {
   expect_untouched();
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, HostsPromises, ::testing::ValuesIn(operations_with_steps()),
+INSTANTIATE_TEST_SUITE_P(Table, HostsGuarantees, ::testing::ValuesIn(operations_with_steps()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// All members but those of host 1 think that the tensor has another size.
+// The members of host 1 have a tensor of another size than the other members.
 class HostsMismatch : public ::testing::TestWithParam<Operation> {
  protected:
   static void run(std::int64_t bytes) {
@@ -136,12 +136,12 @@ class HostsMismatch : public ::testing::TestWithParam<Operation> {
     std::vector<CollectiveStep> steps;
     for (int member = 0; member < 3; ++member) {
       const std::int64_t count = cluster.host_of(member) == 1 ? bytes + 8 : bytes;
-      steps.push_back(choose(cluster.group(member), step_identity(1),
-                             {.operation = GetParam(),
-                              .count = count,
-                              .rows = count,
-                              .row_bytes = 1,
-                              .input = input.data()}));
+      steps.push_back(choose_step(cluster.group(member), step_identity(1),
+                                  {.operation = GetParam(),
+                                   .count = count,
+                                   .rows = count,
+                                   .row_bytes = 1,
+                                   .input = input.data()}));
     }
     std::mt19937 random(1);
     std::vector<Progress> results(3, Progress::kPending);
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Table, HostsMismatch,
                                            Operation::kBroadcast),
                          [](const auto& test) { return std::string(row_of(test.param).name); });
 
-TEST(HostsSupport, names_what_is_not_possible) {
+TEST(StepsBetweenHosts, impossible_operations_are_rejected) {
   Group group;
   EXPECT_TRUE(supports(group, Operation::kAllreduce).ok());
   HostParts parts;

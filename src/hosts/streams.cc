@@ -15,40 +15,40 @@ WindowLayout::WindowLayout(const HostNotes& notes, int chunks, int slices)
   CHECK(chunks * chunk_bytes_ + slices * slice_bytes_ <= half_bytes_, "a window fits into a half");
 }
 
-// A slice has at most chunk / lanes + kPieceAlignment bytes. The result is not positive if the
-// chunks and slices do not fit.
+// A slice has at most chunk / lanes + kPieceAlignment bytes. If the chunks and slices do not fit,
+// the result is zero or negative.
 std::int64_t WindowLayout::chunk_bytes_for(std::int64_t half_bytes, const HostParts& hosts,
                                            std::int64_t chunks, std::int64_t slices) {
   const std::int64_t lanes = hosts.lanes();
-  const std::int64_t most =
+  const std::int64_t chunk_bytes_max =
       lanes == 1 || slices == 0
           ? kChunkBytesMax
           : std::min(kChunkBytesMax,
                      lanes * std::max(kLaneBytesMax / (hosts.hosts() - 1), kSliceBytesMin));
-  const std::int64_t room = half_bytes - slices * kPieceAlignment;
-  const std::int64_t fitting = room * lanes / (chunks * lanes + slices);
-  return std::min(most, fitting) / kPieceAlignment * kPieceAlignment;
+  const std::int64_t bytes_for_data = half_bytes - slices * kPieceAlignment;
+  const std::int64_t fitting = bytes_for_data * lanes / (chunks * lanes + slices);
+  return std::min(chunk_bytes_max, fitting) / kPieceAlignment * kPieceAlignment;
 }
 
 LaneStreams::LaneStreams(const HostParts& parts) : lane_(parts.lane) {
-  passed_.sent.assign(parts.members.size(), 0);
-  passed_.received.assign(parts.members.size(), 0);
+  queued_.sent.assign(parts.members.size(), 0);
+  queued_.received.assign(parts.members.size(), 0);
 }
 
 void LaneStreams::send(int host, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0) return;
   lane_->send(host, {from, static_cast<std::size_t>(bytes)});
-  passed_.sent[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
+  queued_.sent[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
 }
 
 void LaneStreams::receive(int host, std::byte* into, std::int64_t bytes) {
   if (bytes == 0) return;
   lane_->receive(host, {into, static_cast<std::size_t>(bytes)});
-  passed_.received[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
+  queued_.received[static_cast<std::size_t>(host)] += static_cast<std::uint64_t>(bytes);
 }
 
 // A lane has no stream to its own host, so the mark of that host is 0.
-bool LaneStreams::have_sent(const Mark& mark) const {
+bool LaneStreams::has_sent(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.sent.size(); ++host)
     if (mark.sent[host] > 0 && lane_->bytes_sent(static_cast<int>(host)) < mark.sent[host])
       return false;
@@ -56,11 +56,11 @@ bool LaneStreams::have_sent(const Mark& mark) const {
 }
 
 std::int64_t LaneStreams::bytes_missing(const Mark& mark, int host) const {
-  const std::uint64_t wanted = mark.received[static_cast<std::size_t>(host)];
-  return static_cast<std::int64_t>(wanted - std::min(wanted, lane_->bytes_received(host)));
+  const std::uint64_t expected = mark.received[static_cast<std::size_t>(host)];
+  return static_cast<std::int64_t>(expected - std::min(expected, lane_->bytes_received(host)));
 }
 
-bool LaneStreams::have_received(const Mark& mark) const {
+bool LaneStreams::has_received(const Mark& mark) const {
   for (std::size_t host = 0; host < mark.received.size(); ++host)
     if (mark.received[host] > 0 &&
         lane_->bytes_received(static_cast<int>(host)) < mark.received[host])

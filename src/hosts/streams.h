@@ -1,6 +1,6 @@
-// The streams of bytes between two hosts in one step, and how the windows of a step cut them up.
-// A stream is a list of blocks in an order that both hosts compute from the notes. Window w is the
-// w-th chunk of every stream, and lane k carries slice k of each chunk.
+// The streams of bytes between two hosts in one step, and their division into windows. A stream is
+// a list of blocks in an order that both hosts compute from the notes. Window w is the w-th chunk
+// of every stream, and lane k carries slice k of each chunk.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct StreamRange {
   std::int64_t bytes() const { return end - begin; }
 };
 
-// The value of Block::from and Block::to that stands for all members of the host.
+// As Block::from or Block::to, this value means all members of the host.
 inline constexpr int kAllOfHost = -1;
 
 // Bytes that go from one member to another. Members are indices in their host parts.
@@ -31,9 +31,9 @@ struct Block {
   int from = kAllOfHost;
   int to = kAllOfHost;
   std::int64_t bytes = 0;
-  std::int64_t input = 0;   // where the block begins in the input
-  std::int64_t output = 0;  // where the block begins in the output of a member that gets it
-  std::int64_t begin = 0;   // where the block begins in the stream; add() sets it
+  std::int64_t input_offset = 0;   // where the block begins in the input
+  std::int64_t output_offset = 0;  // where the block begins in the output of a member that gets it
+  std::int64_t begin = 0;          // where the block begins in the stream; add() sets it
 
   bool is_for(int member) const { return to == member || to == kAllOfHost; }
 };
@@ -47,8 +47,8 @@ class HostStream {
     blocks_.push_back(block);
   }
   std::int64_t bytes() const { return bytes_; }
-  // Ends the chunk of the current window. The chunk must fit into a window. If this is never called
-  // for a stream, the stream has chunks of equal size.
+  // Ends the chunk of the current window. The chunk must fit into a window. If end_chunk() is never
+  // called for a stream, all its chunks have the same size.
   void end_chunk() { chunk_ends_.push_back(bytes_); }
   StreamRange chunk(std::int64_t window, std::int64_t equal_bytes) const {
     if (chunk_ends_.empty())
@@ -78,19 +78,19 @@ class HostStream {
   std::int64_t bytes_ = 0;
 };
 
-// How the windows use the staging memory after the notes. Each half of that memory has the chunks
-// that the member publishes, and then the slices that the member receives or reduces. All hosts
-// compute the same sizes.
+// The layout of the windows in the staging memory after the notes. Each half of this memory has the
+// chunks that the member publishes, followed by the slices that the member receives or reduces. All
+// hosts compute the same sizes.
 class WindowLayout {
  public:
   // The largest number of bytes that a stream has in a window; more would not fit into the caches.
   static constexpr std::int64_t kChunkBytesMax = 512 * 1024;
-  // How many bytes each of several lanes sends to all other hosts, at most, in a window and phase.
-  // With more, the bursts of three or more hosts meet at one host, and the others wait for it.
-  // docs/performance.md has the measurement.
+  // The largest number of bytes that each of several lanes sends to all other hosts in one phase of
+  // a window. With more bytes, the bursts of several hosts meet at one host, and the other hosts
+  // wait for this host. docs/performance.md has the measurement.
   static constexpr std::int64_t kLaneBytesMax = 128 * 1024;
-  // With many hosts, a lane may nevertheless send this much to each: the largest TLS record. Each
-  // message costs time, also if it is small.
+  // Even with many hosts, a lane may send this many bytes to each host: the largest TLS record.
+  // Smaller messages would not be faster, because each message has a fixed cost.
   static constexpr std::int64_t kSliceBytesMin = 16 * 1024;
 
   WindowLayout(const HostNotes& notes, int chunks, int slices);
@@ -105,9 +105,10 @@ class WindowLayout {
   }
   // The slice of a chunk that a lane carries.
   StreamRange slice(StreamRange chunk, int lane) const {
-    const std::int64_t full = round_up(rounds_for(chunk.bytes(), lanes_), kPieceAlignment);
-    return {std::min(chunk.begin + lane * full, chunk.end),
-            std::min(chunk.begin + (lane + 1) * full, chunk.end)};
+    const std::int64_t full_slice_bytes =
+        round_up(rounds_for(chunk.bytes(), lanes_), kPieceAlignment);
+    return {std::min(chunk.begin + lane * full_slice_bytes, chunk.end),
+            std::min(chunk.begin + (lane + 1) * full_slice_bytes, chunk.end)};
   }
   StreamRange slice(const HostStream& stream, std::int64_t window, int lane) const {
     return slice(chunk(stream, window), lane);
@@ -120,7 +121,7 @@ class WindowLayout {
     return chunk_offset(window, chunks_) + index * slice_bytes_;
   }
 
-  // Whether that many chunks and slices fit after notes of that size.
+  // Whether this many chunks and slices fit after notes of this size.
   static bool fits(std::int64_t notes_bytes, const HostParts& hosts, int chunks, int slices) {
     return chunk_bytes_for(half_bytes_after(notes_bytes), hosts, chunks, slices) > 0;
   }
@@ -140,7 +141,7 @@ class WindowLayout {
   std::int64_t slice_bytes_;
 };
 
-// The streams of our lane. It does nothing on a member that has no lane.
+// The streams of our lane. On a member without a lane, the object does nothing.
 class LaneStreams {
  public:
   // A position in the streams to and from each other host, in bytes since the beginning of the
@@ -152,20 +153,20 @@ class LaneStreams {
 
   explicit LaneStreams(const HostParts& parts);
 
-  bool exist() const { return lane_ != nullptr; }
+  bool has_lane() const { return lane_ != nullptr; }
   void begin(const StepIdentity& identity) { lane_->begin(identity); }
   void send(int host, const std::byte* from, std::int64_t bytes);
   void receive(int host, std::byte* into, std::int64_t bytes);
-  // The position after all bytes that have been passed to send() and receive() so far.
-  const Mark& mark() const { return passed_; }
-  bool have_sent(const Mark& mark) const;
-  bool have_received(const Mark& mark) const;
-  // How many bytes of the stream from a host have not come before this position.
+  // Returns the position after all bytes that were passed to send() and receive() so far.
+  const Mark& mark() const { return queued_; }
+  bool has_sent(const Mark& mark) const;
+  bool has_received(const Mark& mark) const;
+  // Returns how many bytes of the stream from a host are still missing before this position.
   std::int64_t bytes_missing(const Mark& mark, int host) const;
 
  private:
   Lane* lane_;
-  Mark passed_;
+  Mark queued_;
 };
 
 }  // namespace farandole

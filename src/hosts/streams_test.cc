@@ -17,7 +17,7 @@ HostStream stream_of(const std::vector<std::int64_t>& sizes) {
   return stream;
 }
 
-// For each overlap: the member and the positions.
+// Returns the member and the positions of each overlap.
 std::string visited(const HostStream& stream, StreamRange range) {
   std::string text;
   stream.visit(range, [&](const Block& block, StreamRange part) {
@@ -38,7 +38,7 @@ TEST(HostStream, visits_the_blocks_that_overlap_a_range) {
   EXPECT_EQ(visited(HostStream(), {0, 5}), "");
 }
 
-TEST(HostStream, may_say_where_its_chunks_end) {
+TEST(HostStream, may_define_where_its_chunks_end) {
   HostStream stream;
   for (const std::int64_t bytes : {10, 0, 7}) {
     stream.add({.bytes = bytes});

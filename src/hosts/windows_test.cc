@@ -9,10 +9,10 @@
 namespace farandole {
 namespace {
 
-// Records what HostWindows calls.
+// Records the calls of HostWindows.
 struct Recorder {
   std::string text = {};
-  std::int64_t complete_windows = 1 << 20;  // windows of which the member has all results
+  std::int64_t complete_windows = 1 << 20;  // windows with all results of this member
   bool drives = false;
 
   void add(char letter, std::int64_t window) {
@@ -25,9 +25,9 @@ struct Recorder {
   void fetch(std::int64_t window) { add('C', window); }
 };
 
-class WindowsOfTwo : public ::testing::Test {
+class TwoMemberWindows : public ::testing::Test {
  protected:
-  WindowsOfTwo() {
+  TwoMemberWindows() {
     for (int member = 0; member < 2; ++member) group_.group(member).board->enter(1, 1, {});
     for (int member = 0; member < 2; ++member)
       EXPECT_TRUE(group_.group(member).board->all_entered());
@@ -37,17 +37,17 @@ class WindowsOfTwo : public ::testing::Test {
   GroupInTest group_{2};
 };
 
-TEST_F(WindowsOfTwo, two_windows_are_on_the_wire_at_a_time) {
+TEST_F(TwoMemberWindows, two_windows_are_on_the_wire_at_a_time) {
   HostWindows windows;
   windows.start(board(0), 4);
-  board(1).publish_phase(1000);  // the other member is far ahead
+  board(1).publish_phase(1000);  // the other member has already reached its last phase
   Recorder recorder;
   while (windows.advance(recorder) != Progress::kDone) {
   }
   EXPECT_EQ(recorder.text, "A0 K0 A1 K1 C0 A2 K2 C1 A3 K3 C2 C3");
 }
 
-TEST_F(WindowsOfTwo, one_window_needs_no_other) {
+TEST_F(TwoMemberWindows, a_single_window_is_enough) {
   HostWindows windows;
   windows.start(board(0), 1);
   board(1).publish_phase(1000);
@@ -57,8 +57,8 @@ TEST_F(WindowsOfTwo, one_window_needs_no_other) {
   EXPECT_EQ(recorder.text, "A0 K0 C0");
 }
 
-// The phases of the other member, in order, and what each of them allows.
-TEST_F(WindowsOfTwo, waits_for_the_phases_of_the_others) {
+// Each step is a phase of the other member, and the calls that this phase makes possible.
+TEST_F(TwoMemberWindows, waits_for_the_phases_of_the_others) {
   HostWindows windows;
   windows.start(board(0), 3);
   Recorder recorder;
@@ -80,7 +80,7 @@ TEST_F(WindowsOfTwo, waits_for_the_phases_of_the_others) {
   }
 }
 
-TEST_F(WindowsOfTwo, waits_for_its_lane_and_drives_it) {
+TEST_F(TwoMemberWindows, waits_for_its_lane_and_drives_it) {
   HostWindows windows;
   windows.start(board(0), 2);
   board(1).publish_phase(1000);

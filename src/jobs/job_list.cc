@@ -34,7 +34,7 @@ std::optional<int> as_number(const std::string& name) {
 }
 
 // Returns the entries of a folder that are numbers. Entries that end meanwhile may be missing.
-std::vector<int> numbers_in(const files::path& folder) {
+std::vector<int> numeric_entries(const files::path& folder) {
   std::vector<int> numbers;
   std::error_code error;
   for (files::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -56,7 +56,7 @@ bool may_be_an_agent(pid_t pid) {
   return std::getline(file, name) && name == kAgentName;
 }
 
-// When we open this file, the kernel checks whether we may read the memory of that process.
+// When we open this file, the kernel checks whether we may read the memory of the process.
 std::unique_ptr<SegmentView> open_memory(pid_t pid, int number) {
   const auto path = folder_of(pid) / "fd" / std::to_string(number);
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
@@ -71,7 +71,7 @@ bool is_segment(pid_t pid, int number, std::string_view name) {
 
 // Returns the agent's memory segment with this name, if it can be read.
 std::unique_ptr<SegmentView> open_segment(pid_t agent, std::string_view name) {
-  for (const int number : numbers_in(folder_of(agent) / "fd"))
+  for (const int number : numeric_entries(folder_of(agent) / "fd"))
     if (is_segment(agent, number, name)) return open_memory(agent, number);
   return nullptr;
 }
@@ -83,7 +83,7 @@ struct FoundSheet {
 
 FoundSheet find_job_sheet(pid_t agent) {
   FoundSheet found;
-  for (const int number : numbers_in(folder_of(agent) / "fd")) {
+  for (const int number : numeric_entries(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
     found.exists = true;
     const auto view = open_memory(agent, number);
@@ -93,7 +93,7 @@ FoundSheet find_job_sheet(pid_t agent) {
   return found;
 }
 
-FlightReport record_of(pid_t agent, const SheetWorker& worker) {
+FlightReport flight_report_of(pid_t agent, const SheetWorker& worker) {
   if (worker.pid == 0 || !is_segment(agent, worker.record_descriptor, kFlightRecordName)) return {};
   const auto view = open_memory(agent, worker.record_descriptor);
   if (!view || view->size() < FlightRecorder::bytes_needed()) return {};
@@ -102,7 +102,7 @@ FlightReport record_of(pid_t agent, const SheetWorker& worker) {
 
 // Adds the workers of the other nodes, which only node 0 knows. Adds all of them or none: if a rank
 // were left out, every call would seem to wait for it.
-void add_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers) {
+void add_workers_of_other_nodes(const SheetJob& sheet, std::vector<WatchedWorker>& workers) {
   if (sheet.first_rank > 0 || static_cast<int>(workers.size()) == sheet.size) return;
   const auto reports = open_segment(sheet.agent, kWorkerReportsName);
   if (reports == nullptr) return;
@@ -122,7 +122,7 @@ JobStatus read_job_status(const SheetJob& sheet) {
     const bool is_alive = worker.pid != 0 && !worker.end;
     workers.push_back({.host = sheet.host,
                        .pid = worker.pid,
-                       .report = record_of(sheet.agent, worker),
+                       .report = flight_report_of(sheet.agent, worker),
                        .end = worker.end ? describe(*worker.end) : "",
                        .stopped_by = worker.stopped_by,
                        .cores = is_alive ? bound_hardware_threads(worker.pid, sheet.agent) : ""});
@@ -136,7 +136,7 @@ JobStatus read_job_status(const SheetJob& sheet) {
                 .local_size = static_cast<int>(sheet.workers.size()),
                 .first_rank = sheet.first_rank,
                 .ranks = {}};
-  add_other_nodes(sheet, workers);
+  add_workers_of_other_nodes(sheet, workers);
   const JobSnapshot job_snapshot(workers, job.read_at);
   for (int worker = 0; worker < job_snapshot.count(); ++worker) {
     RankStatus status = rank_status(job_snapshot, worker);
@@ -150,7 +150,7 @@ JobStatus read_job_status(const SheetJob& sheet) {
 
 JobList running_jobs() {
   JobList list;
-  for (const pid_t pid : numbers_in("/proc")) {
+  for (const pid_t pid : numeric_entries("/proc")) {
     if (!may_be_an_agent(pid)) continue;
     auto sheet = find_job_sheet(pid);
     if (!sheet.job && sheet.exists) list.unreadable.push_back(pid);

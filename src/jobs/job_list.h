@@ -12,7 +12,7 @@ namespace farandole {
 
 struct JobList {
   std::vector<JobStatus> jobs;    // by pid
-  std::vector<pid_t> unreadable;  // launchers of another version, or whose memory is protected
+  std::vector<pid_t> unreadable;  // launchers that have another version or protected memory
 };
 
 // Blocks while it searches /proc. Jobs that begin or end meanwhile may be missing.

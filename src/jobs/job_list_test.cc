@@ -26,24 +26,24 @@ using std::chrono::seconds;
 
 // While an object lives, this process has the name of a launcher's process, so that running_jobs()
 // looks at its descriptors.
-class AgentName {
+class AgentProcessName {
  public:
-  AgentName() {
+  AgentProcessName() {
     ::prctl(PR_GET_NAME, before_.data());
     ::prctl(PR_SET_NAME, kAgentName);
   }
-  ~AgentName() { ::prctl(PR_SET_NAME, before_.data()); }
-  AgentName(const AgentName&) = delete;
-  AgentName& operator=(const AgentName&) = delete;
+  ~AgentProcessName() { ::prctl(PR_SET_NAME, before_.data()); }
+  AgentProcessName(const AgentProcessName&) = delete;
+  AgentProcessName& operator=(const AgentProcessName&) = delete;
 
  private:
   std::array<char, 16> before_{};
 };
 
 // A worker's flight record, as the launcher holds it.
-class Record {
+class WorkerRecord {
  public:
-  Record() : segment_(*Segment::create(kFlightRecordName, FlightRecorder::bytes_needed())) {}
+  WorkerRecord() : segment_(*Segment::create(kFlightRecordName, FlightRecorder::bytes_needed())) {}
 
   FlightRecorder recorder() { return FlightRecorder(segment_->data()); }
   int descriptor() const { return segment_->descriptor().get(); }
@@ -78,11 +78,11 @@ bool is_unreadable() {
 }
 
 TEST(JobList, ShowsWhatEachWorkerDoes) {
-  const AgentName name;
-  Record record;
+  const AgentProcessName name;
+  WorkerRecord record;
   auto recorder = record.recorder();
   recorder.begin(TimePoint(seconds(10)));
-  recorder.record_formed(TimePoint(seconds(11)));
+  recorder.record_joined(TimePoint(seconds(11)));
   const auto sheet = sheet_of_this_process(4, 4);
   sheet->worker_started(0, ::getpid(), record.descriptor());
   sheet->worker_started(1, 81, record.descriptor());
@@ -108,8 +108,8 @@ TEST(JobList, ShowsWhatEachWorkerDoes) {
   EXPECT_EQ(ranks[3].pid, 0);
 }
 
-TEST(JobList, AWorkerWithoutAReadableRecordIsOutside) {
-  const AgentName name;
+TEST(JobList, AWorkerWithoutAReadableRecordIsShownAsOutside) {
+  const AgentProcessName name;
   const auto small = *Segment::create(kFlightRecordName, 1);
   const auto other = *Segment::create("other", FlightRecorder::bytes_needed());
   const auto sheet = sheet_of_this_process(3, 3);
@@ -124,12 +124,12 @@ TEST(JobList, AWorkerWithoutAReadableRecordIsOutside) {
 TEST(JobList, OnlyAProcessWithTheNameOfALauncherIsRead) {
   const auto sheet = sheet_of_this_process(1, 1);
   EXPECT_TRUE(jobs_of_this_process().empty());
-  const AgentName name;
+  const AgentProcessName name;
   EXPECT_EQ(jobs_of_this_process().size(), 1U);
 }
 
 TEST(JobList, AProcessThatTheLauncherHasForkedIsNotASecondJob) {
-  const AgentName name;
+  const AgentProcessName name;
   const auto sheet = sheet_of_this_process(1, 1);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -142,7 +142,7 @@ TEST(JobList, AProcessThatTheLauncherHasForkedIsNotASecondJob) {
 }
 
 TEST(JobList, ALauncherOfAnotherVersionIsUnreadable) {
-  const AgentName name;
+  const AgentProcessName name;
   EXPECT_FALSE(is_unreadable());
   const auto foreign = *Segment::create(kJobSheetName, 4096);
   EXPECT_TRUE(is_unreadable());
@@ -155,12 +155,12 @@ Bytes report_from(const std::string& host) {
 }
 
 TEST(JobList, Node0ShowsTheWorkersOfTheOtherNodes) {
-  const AgentName name;
+  const AgentProcessName name;
   const auto sheet = sheet_of_this_process(3, 1);
   EXPECT_EQ(jobs_of_this_process().at(0).ranks.size(), 1U);
   const auto reports = *WorkerReports::create(3);
   reports->store(2, report_from("owl"), TimePoint(seconds(20)));
-  // A rank without a report would look as if all the others waited for it.
+  // If a rank without a report were shown, all the others would seem to wait for it.
   EXPECT_EQ(jobs_of_this_process().at(0).ranks.size(), 1U);
   reports->store(1, report_from("jay"), TimePoint(seconds(20)));
   const auto jobs = jobs_of_this_process();
@@ -172,7 +172,7 @@ TEST(JobList, Node0ShowsTheWorkersOfTheOtherNodes) {
 }
 
 TEST(JobList, AnotherNodeShowsItsOwnWorkers) {
-  const AgentName name;
+  const AgentProcessName name;
   const auto sheet = sheet_of_this_process(5, 2, 3);
   const auto reports = *WorkerReports::create(5);
   for (int rank = 0; rank < 5; ++rank)

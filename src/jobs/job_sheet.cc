@@ -19,7 +19,7 @@ namespace {
 // "farandol" in ASCII.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 // Increased by every change of the job sheet's format or of the flight record's format.
-constexpr std::uint32_t kFormat = 4;
+constexpr std::uint32_t kFormatVersion = 4;
 
 // The state of a worker. One word has the state together with its signal or exit code, so a reader
 // sees both change at once.
@@ -32,7 +32,7 @@ struct Entry {
   std::atomic<std::uint64_t> state;
 };
 
-struct Text {
+struct FixedText {
   std::uint32_t bytes;
   std::array<char, 508> characters;
 
@@ -45,7 +45,7 @@ struct Text {
   }
 };
 
-// Written once. A reader that sees the magic number, which is written last, can read the rest.
+// Written once. The magic number is written last. A reader that sees it can read the other fields.
 struct Header {
   std::atomic<std::uint64_t> magic;
   std::uint32_t format;
@@ -56,8 +56,8 @@ struct Header {
   std::int32_t foreground;
   std::int32_t agent;
   std::int64_t started;
-  Text host;
-  Text command;
+  FixedText host;
+  FixedText command;
 };
 
 std::size_t bytes_for(int workers) {
@@ -101,7 +101,7 @@ SheetWorker read_entry(const Entry& entry) {
 Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int workers) {
   FARANDOLE_TRY_ASSIGN(auto segment, Segment::create(kJobSheetName, bytes_for(workers)));
   auto& header = *reinterpret_cast<Header*>(segment->data());
-  header.format = kFormat;
+  header.format = kFormatVersion;
   header.record_bytes = static_cast<std::uint32_t>(FlightRecorder::bytes_needed());
   header.workers = workers;
   header.size = job.size;
@@ -139,7 +139,7 @@ void JobSheet::worker_ended(int rank, const ProcessEnd& end) {
 std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t bytes) {
   if (bytes < sizeof(Header)) return std::nullopt;
   const auto& header = *reinterpret_cast<const Header*>(memory);
-  if (header.magic.load(std::memory_order_acquire) != kMagic || header.format != kFormat ||
+  if (header.magic.load(std::memory_order_acquire) != kMagic || header.format != kFormatVersion ||
       header.record_bytes != FlightRecorder::bytes_needed())
     return std::nullopt;
   const std::int32_t workers = header.workers;

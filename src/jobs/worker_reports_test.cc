@@ -46,7 +46,7 @@ TEST(WorkerReports, OtherRanksAndLongReportsAreIgnored) {
     EXPECT_FALSE(read_worker_report(reports->memory(), rank).has_value());
 }
 
-TEST(WorkerReports, AnyMemoryCanBeRead) {
+TEST(WorkerReports, RandomMemoryIsReadSafely) {
   const auto reports = *WorkerReports::create(1);
   reports->store(0, report_of(7), kReceivedAt);
   std::vector<std::uint64_t> copy(reports->memory().size() / sizeof(std::uint64_t));

@@ -11,7 +11,7 @@ namespace farandole {
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
-  const OriginalState& state;
+  const OriginalProcessState& state;
   // A pidfd: the job ends when the foreground process ends. If the job is elastic and on this host
   // only, its workers end after their next commit.
   const Descriptor& foreground;

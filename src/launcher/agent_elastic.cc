@@ -14,7 +14,7 @@
 
 namespace farandole {
 
-Status Agent::begin_elastic() {
+Status Agent::begin_elastic_job() {
   FARANDOLE_TRY_ASSIGN(
       elastic_,
       make_elastic_node(*setup_.options.elastic, nodes_ ? nodes_->layout() : layout_, *store_,
@@ -25,24 +25,24 @@ Status Agent::begin_elastic() {
 
 void Agent::report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded) {
   nodes_->link().report_exit({.rank = static_cast<std::uint32_t>(layout_.rank_of(local_rank)),
-                              .how = how,
+                              .how_it_ended = how,
                               .succeeded = succeeded});
 }
 
-// Does what the membership of an elastic job has decided.
+// Carries out the decisions of the membership of an elastic job.
 void Agent::advance_elastic_job() {
   if (!may_change_members()) return;
   const ElasticOrders orders = elastic_->advance(now());
   if (orders.group_formed) {
     supervision_->failures_survived();
     common_end_.failures_survived();
-    driver_.group_formed(layout_.node, elastic_->epoch());
+    driver_.report_group(layout_.node, elastic_->epoch());
   }
   if (!node_0_reports())
     for (const auto& notice : orders.notices) output_.notice(notice);
   for (const auto& [local_rank, number] : orders.starts) {
     const int slot = layout_.rank_of(local_rank);
-    const Status started = start_one(local_rank, number);
+    const Status started = start_local_worker(local_rank, number);
     output_.notice(started.ok()
                        ? format_text("worker {} (pid {}) is new", slot, workers_.pid(local_rank))
                        : started.message());
@@ -59,36 +59,36 @@ void Agent::advance_elastic_job() {
 }
 
 // A node of an elastic job that gets SIGTERM leaves at the next commit.
-bool Agent::begins_to_leave(int signal) {
+bool Agent::begin_to_leave(int signal) {
   return signal == SIGTERM && may_change_members() && elastic_->leave(now() + setup_.options.grace);
 }
 
 // Lets the workers of an elastic job finish their step, save their state and end. All ranks agree
-// on the step, so it is enough that one launcher tells its workers. Those of this launcher that are
-// left at the limit are killed.
+// on the step, so only one launcher needs to tell its workers. After the limit, this launcher kills
+// its workers that are left.
 void Agent::end_at_next_commit(const std::string& why, Duration limit) {
   if (!elastic_ || !supervision_ || job_is_over_ || supervision_->ends_at_next_commit()) return;
   perform(supervision_->end_at_next_commit(why, limit, now()));
-  if (!supervision_->ends_at_next_commit()) return;  // it ends already
+  if (!supervision_->ends_at_next_commit()) return;  // the job was already ending
   worker_notices_.send_end(why, limit);
   output_.drop_when_full();
   handle_signal(SIGCONT);  // a stopped worker could not save anything
 }
 
 // In a job over several hosts, only this node is lost, and the others go on.
-void Agent::foreground_lost() {
+void Agent::handle_foreground_loss() {
   requests_.foreground_is_gone = true;
   if (!nodes_) end_at_next_commit("the foreground process of the launcher was killed", kEndLimit);
 }
 
 void Agent::handle_driver_loss() {
   poller_.remove(setup_.driver_loss);
-  char byte = 0;  // without it, the foreground process has ended
-  if (::read(setup_.driver_loss, &byte, 1) == 1) driver_lost();
+  char byte = 0;  // without a byte, the foreground process has ended
+  if (::read(setup_.driver_loss, &byte, 1) == 1) record_driver_loss();
 }
 
-void Agent::driver_lost() {
-  driver_loss_.lost(now());
+void Agent::record_driver_loss() {
+  driver_loss_.record_loss(now());
   if (!supervision_ || job_is_over_) requests_.foreground_is_gone = true;
 }
 
@@ -106,7 +106,7 @@ void Agent::check_driver_loss() {
 
 // Whether this node ends while the others go on.
 bool Agent::leaves_elastic_job() const {
-  return elastic_ && elastic_->leaves_job() && !common_end_.other_failure();
+  return elastic_ && elastic_->is_leaving_job() && !common_end_.other_failure();
 }
 
 }  // namespace farandole

@@ -19,10 +19,10 @@ void Agent::serve_until_others_have_ended() {
                              [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
-void Agent::output_closed() {
+void Agent::handle_closed_output() {
   if (supervision_->ends_at_next_commit() || driver_loss_.is_lost()) return;
-  // Only a driver that is lost closes it.
-  if (elastic_ && setup_.options.has_driver) return driver_lost();
+  // The driver reads our output until it is lost.
+  if (elastic_ && setup_.options.has_driver) return record_driver_loss();
   perform(supervision_->signal_received(SIGPIPE, now()));
 }
 
@@ -30,7 +30,7 @@ void Agent::output_closed() {
 // for example `tee log`, may still have to write the last lines.
 void Agent::wait_for_leftovers(TimePoint deadline) {
   while (has_descendants() && now() < deadline && requests_.may_wait()) {
-    for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
+    for (const std::uint64_t tag : poller_.wait(deadline)) handle_event(tag);
     if (nodes_) serve_nodes();
     reap_orphans();
   }
@@ -40,8 +40,8 @@ std::optional<Failure> Agent::failure() const {
   auto failure = supervision_ ? supervision_->failure() : std::nullopt;
   if (failure && elastic_) failure->rank = elastic_->rank_of(failure->rank);
   if (failure && nodes_) {
-    const std::string& given = setup_.options.nodes->host;
-    failure->host = given.empty() ? output_.host() : given;
+    const std::string& host_name = setup_.options.nodes->host;
+    failure->host = host_name.empty() ? output_.host() : host_name;
   }
   return failure;
 }
@@ -51,7 +51,7 @@ void Agent::report_result() {
     output_.show_lines(failure_box(
         *failure, {.columns = output_.box_columns(), .colors = output_.box_has_colors()}));
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
-  // A worker of an elastic job may come too late for init().
+  // In an elastic job, a worker without init() is no mistake: it may have started too late.
   if (supervision_->exit_code() != 0 || setup_.options.frameworks.any() || elastic_) return;
   if (const auto line = never_initialized(watched_workers(), layout_.first_rank(), layout_.size()))
     output_.notice(*line);
@@ -76,10 +76,10 @@ int Agent::finish(int exit_code) {
   exit_code = exit_code_with_other_nodes(exit_code);
   if (supervision_ && node_0_reports() && nodes_->link().has_lost_node_0()) report_result();
   if (const auto failure = supervision_ ? supervision_->failure() : std::nullopt)
-    report_.first_cause(failure->rank, failure->pid);
+    report_.report_first_cause(failure->rank, failure->pid);
   collect_timelines();
   output_.close();
-  driver_.job_ends(layout_.node, exit_code);
+  driver_.report_job_end(layout_.node, exit_code);
   // The other launchers may have ended. Their connections would wake us all the time.
   if (nodes_) poller_.remove(nodes_->link().descriptor());
   // Wait for a slow reader of the output, but not after a signal.
@@ -87,7 +87,7 @@ int Agent::finish(int exit_code) {
     return output_.everything_is_written() && report_.everything_is_written();
   };
   while (!all_written() && requests_.may_wait())
-    for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
+    for (const std::uint64_t tag : poller_.wait(std::nullopt)) handle_event(tag);
   return exit_code_after_lost_output(exit_code);
 }
 
@@ -109,12 +109,12 @@ CommonEnd::OwnEnd Agent::own_end(int exit_code) const {
 // The workers here may end before the rank of another node that has made them fail. Then the user
 // must see that rank, not these workers.
 void Agent::wait_for_cause(int exit_code) {
-  const auto is_told = [this] {
+  const auto cause_is_known = [this] {
     const auto failure = supervision_->own_failure();
     return !failure || !failure->blamed_rank;
   };
-  if (!supervision_ || elastic_ || !ends_with_other_nodes() || is_told()) return;
-  common_end_.wait_for_cause(own_end(exit_code), is_told, nodes_->link(),
+  if (!supervision_ || elastic_ || !ends_with_other_nodes() || cause_is_known()) return;
+  common_end_.wait_for_cause(own_end(exit_code), cause_is_known, nodes_->link(),
                              [this](TimePoint limit) { wait_with_nodes(limit); });
 }
 
@@ -125,22 +125,22 @@ int Agent::exit_code_with_other_nodes(int exit_code) {
 }
 
 void Agent::wait_with_nodes(TimePoint limit) {
-  if (const auto other = deadline()) limit = std::min(limit, *other);
-  for (const std::uint64_t ready : poller_.wait(limit)) serve(ready);
+  if (const auto next_deadline = deadline()) limit = std::min(limit, *next_deadline);
+  for (const std::uint64_t tag : poller_.wait(limit)) handle_event(tag);
   serve_nodes();
 }
 
-// Adds the timelines of the other nodes to that of node 0. The exit code is known before, and does
-// not depend on it.
+// Adds the timelines of the other nodes to that of node 0. The exit code is already known and does
+// not depend on the timelines.
 void Agent::collect_timelines() {
   if (!timelines_) return;
   const NodeLink& link = nodes_->link();
   // Otherwise, ranks of other nodes may still write to their files.
-  if (!link.outcome()) return timelines_->skip("not all nodes have ended");
+  if (!link.outcome()) return timelines_->warn_not_collected("not all nodes have ended");
   timelines_->begin(trace_head_of_job(*store_, now()), now());
   while (!timelines_->is_over() && nodes_failure_.ok() && requests_.may_wait()) {
     wait_with_nodes(timelines_->deadline());
-    timelines_->time_passed(now());
+    timelines_->handle_deadline(now());
   }
   timelines_->give_up(requests_.skip_waits
                           ? signal_name(requests_.last_signal) + " has ended the collection"
@@ -149,9 +149,9 @@ void Agent::collect_timelines() {
 
 // Reports lost output and makes the job fail, because the user must learn that lines are missing.
 int Agent::exit_code_after_lost_output(int exit_code) {
-  const auto lost = output_.lost_output();
-  if (!lost || requests_.foreground_is_gone) return exit_code;
-  std::fprintf(stderr, "farandole: %s\n", lost->c_str());
+  const auto lost_output = output_.lost_output();
+  if (!lost_output || requests_.foreground_is_gone) return exit_code;
+  std::fprintf(stderr, "farandole: %s\n", lost_output->c_str());
   return exit_code == 0 ? 1 : exit_code;
 }
 

@@ -26,9 +26,9 @@
 namespace farandole {
 namespace {
 
-constexpr auto kMemorySampleTime = std::chrono::milliseconds(2500);
+constexpr auto kMemorySampleInterval = std::chrono::milliseconds(2500);
 // How often we try to reap a worker that a debugger traces.
-constexpr auto kTracedTime = std::chrono::milliseconds(200);
+constexpr auto kReapRetryInterval = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -44,26 +44,26 @@ int Agent::run() {
   }
   if (started.ok()) started = begin_output();
   const bool prepared = started.ok();
-  if (prepared) started = start_all();
+  if (prepared) started = start_workers();
   if (!started.ok()) {
     output_.error(started.message());
-    const bool others_go_on = nodes_ && nodes_->link().start_message()->has_begun;
-    if (nodes_ && !others_go_on) nodes_->link().report_failing({.why = started.message()});
+    const bool job_goes_on = nodes_ && nodes_->link().start_message()->has_begun;
+    if (nodes_ && !job_goes_on) nodes_->link().report_failing({.why = started.message()});
     return finish(prepared && started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   supervision_.emplace(workers_.pids(), setup_.options.grace, layout_.first_rank());
   if (elastic_) supervision_->set_elastic();
-  if (const auto& other = common_end_.other_failure())
-    perform(supervision_->other_node_failed(other->failure, now()));
+  if (const auto& failed_node = common_end_.other_failure())
+    perform(supervision_->other_node_failed(failed_node->failure, now()));
   stalls_.begin(layout_, {nodes_ ? &nodes_->link() : nullptr, other_workers_.get()},
-                {.of_node = [this] { return watched_workers(); },
+                {.of_this_node = [this] { return watched_workers(); },
                  .slots_by_rank =
                      [this] { return elastic_ ? elastic_->slots_by_rank() : std::vector<int>(); }},
                 now());
   advance_elastic_job();  // orders may have arrived with the start
   while (!supervision_->finished() &&
          (!requests_.foreground_is_gone || supervision_->ends_at_next_commit())) {
-    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    for (const std::uint64_t tag : poller_.wait(deadline())) handle_event(tag);
     reap_traced();
     reap_orphans();
     stalls_.show_stack(now());
@@ -74,8 +74,8 @@ int Agent::run() {
     check_driver_loss();
     if (nodes_ && (!elastic_ || layout_.node == 0))
       common_end_.tell_own_failure(supervision_->own_failure(), nodes_->link());
-    if (output_.closed()) output_closed();
-    perform(supervision_->time_passed(now()));
+    if (output_.closed()) handle_closed_output();
+    perform(supervision_->handle_deadline(now()));
   }
   serve_until_others_have_ended();
   return finish(supervision_->exit_code());
@@ -84,12 +84,13 @@ int Agent::run() {
 Status Agent::watch_own_descriptors() {
   const int caller = setup_.options.caller.pidfd;
   const int driver_loss = setup_.driver_loss;
-  if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, tag(Source::kSignals)) &&
-      poller_.add(setup_.foreground.get(), Poller::Interest::kReading, tag(Source::kForeground)) &&
+  if (poller_.add(setup_.signals.get(), Poller::Interest::kReading, make_tag(Source::kSignals)) &&
+      poller_.add(setup_.foreground.get(), Poller::Interest::kReading,
+                  make_tag(Source::kForeground)) &&
       (driver_loss < 0 ||
-       poller_.add(driver_loss, Poller::Interest::kReading, tag(Source::kDriverLoss))) &&
-      (caller < 0 || poller_.add(caller, Poller::Interest::kReading, tag(Source::kCaller))) &&
-      poller_.add(store_->readiness(), Poller::Interest::kReading, tag(Source::kStore)))
+       poller_.add(driver_loss, Poller::Interest::kReading, make_tag(Source::kDriverLoss))) &&
+      (caller < 0 || poller_.add(caller, Poller::Interest::kReading, make_tag(Source::kCaller))) &&
+      poller_.add(store_->ready_descriptor(), Poller::Interest::kReading, make_tag(Source::kStore)))
     return {};
   return Status::stop(
       "the launcher cannot watch its own descriptors; the limit is in "
@@ -106,14 +107,15 @@ Status Agent::join_nodes() {
   options.uses_jax = setup_.options.frameworks.jax;
   options.jax_port = worker_setup_.framework_ports().jax();
   FARANDOLE_TRY_ASSIGN(nodes_, JobNodes::join(options, setup_.options.secret, now()));
-  if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading, tag(Source::kNodes)))
+  if (!poller_.add(nodes_->link().descriptor(), Poller::Interest::kReading,
+                   make_tag(Source::kNodes)))
     return Status::stop("the launcher cannot watch its connections to the other nodes");
   for (;;) {
     serve_nodes();
     FARANDOLE_TRY(nodes_failure_);
-    driver_.addresses(nodes_->link());
+    driver_.report_addresses(nodes_->link());
     if (nodes_->link().start_message()) break;
-    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
+    for (const std::uint64_t tag : poller_.wait(deadline())) handle_event(tag);
     if (requests_.last_signal != 0 || output_.closed())
       return Status::stop((requests_.last_signal != 0 ? signal_name(requests_.last_signal)
                                                       : "the end of the output's reader") +
@@ -123,7 +125,7 @@ Status Agent::join_nodes() {
     }
   }
   layout_ = nodes_->layout();
-  driver_.job_begins(layout_.node);
+  driver_.report_job_begin(layout_.node);
   init_watch_ = InitWatch(layout_.size(), now(), layout_.first_rank());
   timelines_.emplace(
       layout_, nodes_->link(),
@@ -139,42 +141,42 @@ void Agent::serve_nodes() {
   if (!news.ok()) return;
   for (const auto& notice : news->notices) output_.notice(notice);
   for (auto& worker : news->workers) {
-    const OtherEnd& peer = worker->peer();
+    const ConnectionPeer& peer = worker->peer();
     const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
     const Status adopted = store_->adopt_remote_client(name, std::move(worker));
     if (!adopted.ok()) output_.notice(name + " cannot use the Store: " + adopted.message());
   }
   if (setup_.options.elastic) {
-    if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic();
-    if (elastic_) elastic_->take_news(*news, now());
-    if (!news->changes.empty()) nodes_changed(news->changes);
+    if (!elastic_ && nodes_->link().start_message()) nodes_failure_ = begin_elastic_job();
+    if (elastic_) elastic_->handle_events(*news, now());
+    if (!news->changes.empty()) handle_node_changes(news->changes);
     for (const NodeMessage& message : news->messages)
       if (const auto* leaving = std::get_if<NodeLeaves>(&message))
-        driver_.node_changed(kLeavingNode, static_cast<int>(leaving->node));
+        driver_.report_node_change(kLeavingNodeLine, static_cast<int>(leaving->node));
   } else {
     for (const auto& exit : news->exits)
-      report_exit(*store_, static_cast<int>(exit.rank), exit.how);
+      report_exit(*store_, static_cast<int>(exit.rank), exit.how_it_ended);
   }
   for (const auto& question : news->messages) {
     if (supervision_) stalls_.handle(question, now());
     if (timelines_) timelines_->handle(question, now());
   }
-  for (const Failing& failing : news->failures) {
-    common_end_.node_failed(failing);
+  for (const FailedNode& failed_node : news->failures) {
+    common_end_.node_failed(failed_node);
     if (!supervision_) continue;
-    Actions actions = supervision_->other_node_failed(failing.failure, now());
+    Actions actions = supervision_->other_node_failed(failed_node.failure, now());
     if (node_0_reports()) actions.notices.clear();
     if (!job_is_over_) perform(actions);
   }
   common_end_.nodes_ended(std::move(news->ends));
 }
 
-void Agent::nodes_changed(const std::vector<NodeChange>& changes) {
+void Agent::handle_node_changes(const std::vector<NodeChange>& changes) {
   layout_ = nodes_->layout();
   stalls_.nodes_changed(layout_);
   if (timelines_) timelines_->nodes_changed(layout_);
   for (const NodeChange& change : changes)
-    driver_.node_changed(change.is_here ? kJoinedNode : kLostNode, change.node);
+    driver_.report_node_change(change.is_present ? kJoinedNodeLine : kLostNodeLine, change.node);
 }
 
 Status Agent::begin_output() {
@@ -188,7 +190,7 @@ Status Agent::begin_output() {
   return {};
 }
 
-Status Agent::start_all() {
+Status Agent::start_workers() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(
       check_descriptors("the launcher of " + std::to_string(workers) + " workers",
@@ -205,14 +207,14 @@ Status Agent::start_all() {
   if (nodes_ && layout_.node == 0) {
     FARANDOLE_TRY_ASSIGN(other_workers_, WorkerReports::create(layout_.size()));
   }
-  if (setup_.options.elastic && !elastic_) FARANDOLE_TRY(begin_elastic());
+  if (setup_.options.elastic && !elastic_) FARANDOLE_TRY(begin_elastic_job());
   if (!nodes_) FARANDOLE_TRY(reserve_ports());
   if (workers == 0) return {};
   const auto notice = worker_setup_.choose_defaults();
   if (notice && !node_0_reports()) output_.notice(*notice);
-  if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // node 0 will order workers
+  if (nodes_ && nodes_->link().start_message()->has_begun) return {};  // wait for WorkerStart
   for (int worker = 0; worker < workers; ++worker)
-    FARANDOLE_TRY(start_one(worker, elastic_ ? layout_.rank_of(worker) : -1));
+    FARANDOLE_TRY(start_local_worker(worker, elastic_ ? layout_.rank_of(worker) : -1));
   return {};
 }
 
@@ -224,31 +226,32 @@ Status Agent::reserve_ports() {
         descriptors_needed(options.workers, layout_, options.elastic.has_value()) +
             options.workers));
   }
-  FARANDOLE_TRY_ASSIGN(const auto notice, worker_setup_.reserve_ports(
-                                              !options.nodes || options.nodes->has_master_port));
+  FARANDOLE_TRY_ASSIGN(
+      const auto notice,
+      worker_setup_.reserve_ports(!options.nodes || options.nodes->reserves_master_port));
   if (notice) output_.notice(*notice);
   return {};
 }
 
-Status Agent::start_one(int local_rank, int elastic_number) {
+Status Agent::start_local_worker(int local_rank, int elastic_number) {
   const int rank = layout_.rank_of(local_rank);
   FARANDOLE_TRY_ASSIGN(
       WorkerInheritance inherited,
-      WorkerInheritance::make(local_rank, "rank " + std::to_string(rank),
-                              {.store = *store_,
-                               .output = output_,
-                               .nodes = nodes_.get(),
-                               .worker_notices = elastic_ ? &worker_notices_ : nullptr}));
+      WorkerInheritance::create(local_rank, "rank " + std::to_string(rank),
+                                {.store = *store_,
+                                 .output = output_,
+                                 .nodes = nodes_.get(),
+                                 .worker_notices = elastic_ ? &worker_notices_ : nullptr}));
   WorkerSetup::Worker setup{.local_rank = local_rank,
                             .elastic_number = elastic_number,
-                            .descriptors = inherited.numbers(),
+                            .descriptors = inherited.descriptors(),
                             .standard_output = inherited.output.standard_output.get(),
                             .standard_error = inherited.output.standard_error.get()};
-  setup.use(setup_.options.caller);
-  FARANDOLE_TRY_ASSIGN(StartedWorker worker,
+  setup.use_caller_descriptors(setup_.options.caller);
+  FARANDOLE_TRY_ASSIGN(StartedProcess worker,
                        worker_setup_.start(setup, layout_, nodes_.get(), setup_.state));
   if (!poller_.add(worker.pidfd.get(), Poller::Interest::kReading,
-                   tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
+                   make_tag(Source::kWorker, static_cast<std::uint64_t>(local_rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(local_rank, worker.pid);
@@ -259,13 +262,13 @@ Status Agent::start_one(int local_rank, int elastic_number) {
   return {};
 }
 
-void Agent::serve(std::uint64_t ready) {
-  switch (source_of(ready)) {
+void Agent::handle_event(std::uint64_t tag) {
+  switch (source_of(tag)) {
     case Source::kSignals:
       return handle_signals();
     case Source::kForeground:
       poller_.remove(setup_.foreground.get());
-      return foreground_lost();
+      return handle_foreground_loss();
     case Source::kDriverLoss:
       return handle_driver_loss();
     case Source::kCaller:
@@ -281,10 +284,10 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kWritable:
       return output_.sink_writable();
     case Source::kWorker:
-      poller_.remove(workers_.pidfd(static_cast<int>(index_of(ready))));
-      return worker_ended(static_cast<int>(index_of(ready)));
+      poller_.remove(workers_.pidfd(static_cast<int>(index_of(tag))));
+      return handle_worker_end(static_cast<int>(index_of(tag)));
     case Source::kStream:
-      return output_.stream_readable(index_of(ready));
+      return output_.stream_readable(index_of(tag));
     case Source::kStack:
     case Source::kNodes:
       return;  // they only wake the loop, which then calls show_stack() and serve_nodes()
@@ -293,31 +296,31 @@ void Agent::serve(std::uint64_t ready) {
 
 std::optional<TimePoint> Agent::deadline() const {
   std::optional<TimePoint> first;
-  const auto consider = [&first](std::optional<TimePoint> other) {
+  const auto add_candidate = [&first](std::optional<TimePoint> other) {
     if (other && (!first || *other < *first)) first = other;
   };
-  if (nodes_ && nodes_failure_.ok()) consider(nodes_->link().deadline());
+  if (nodes_ && nodes_failure_.ok()) add_candidate(nodes_->link().deadline());
   if (!supervision_ || job_is_over_) return first;
-  consider(supervision_->deadline());
-  consider(stalls_.stack_deadline());
-  consider(driver_loss_.deadline());
-  if (!elastic_) consider(init_watch_.deadline());
-  if (may_change_members()) consider(elastic_->deadline());
-  if (may_check_stalls()) consider(stalls_.next_check());
-  consider(last_memory_sample_ + kMemorySampleTime);
-  if (!traced_.empty()) consider(now() + kTracedTime);
+  add_candidate(supervision_->deadline());
+  add_candidate(stalls_.stack_deadline());
+  add_candidate(driver_loss_.deadline());
+  if (!elastic_) add_candidate(init_watch_.deadline());
+  if (may_change_members()) add_candidate(elastic_->deadline());
+  if (may_check_stalls()) add_candidate(stalls_.next_check());
+  add_candidate(last_memory_sample_ + kMemorySampleInterval);
+  if (!traced_.empty()) add_candidate(now() + kReapRetryInterval);
   return first;
 }
 
 void Agent::handle_signals() {
-  signalfd_siginfo info{};
-  while (::read(setup_.signals.get(), &info, sizeof(info)) == sizeof(info))
-    handle_signal(static_cast<int>(info.ssi_signo));
+  signalfd_siginfo signal_info{};
+  while (::read(setup_.signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info))
+    handle_signal(static_cast<int>(signal_info.ssi_signo));
 }
 
 void Agent::handle_signal(int signal) {
   switch (signal) {
-    case SIGCHLD:  // worker_ended() and reap_orphans() handle the ends of processes
+    case SIGCHLD:  // handle_worker_end() and reap_orphans() handle the ends of processes
       return handle_stops();
     case SIGWINCH:
       output_.window_changed();
@@ -335,38 +338,41 @@ void Agent::handle_signal(int signal) {
     default:
       requests_.last_signal = signal;
       if (job_is_over_) requests_.skip_waits = true;
-      if (job_is_over_ || !supervision_ || begins_to_leave(signal)) return;
+      if (job_is_over_ || !supervision_ || begin_to_leave(signal)) return;
       Actions actions = supervision_->signal_received(signal, now());
       if (node_0_reports()) actions.notices.clear();
       perform(actions);
   }
 }
 
-void Agent::worker_ended(int local_rank) {
+void Agent::handle_worker_end(int local_rank) {
   const int rank = layout_.rank_of(local_rank);
   const auto how_it_ended = reap(workers_.pid(local_rank));
   if (!how_it_ended) return traced_.push_back(local_rank);
-  WorkerEnd end{.how = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
+  WorkerEnd end{.process_end = *how_it_ended, .record = {}, .memory_kills = {}, .at = {}};
   end.record = workers_.report(local_rank);
   end.memory_kills = memory_kills_.recent_kills();
   end.at = now();
-  sheet_->worker_ended(local_rank, end.how);
-  report_.worker_ended(rank, end.how);
+  sheet_->worker_ended(local_rank, end.process_end);
+  report_.worker_ended(rank, end.process_end);
   const std::string how = (elastic_ ? "worker " : "rank ") + std::to_string(rank) + " (pid " +
                           std::to_string(workers_.pid(local_rank)) +
-                          (end.how.signal != 0 ? ") was " : ") has ") + describe(end.how);
+                          (end.process_end.signal != 0 ? ") was " : ") has ") +
+                          describe(end.process_end);
   const bool matters = !elastic_ || elastic_->matters(local_rank);
   const bool is_superfluous = elastic_ && elastic_->is_superfluous(local_rank);
   if (elastic_) {
-    elastic_->use_slots(end);
-    elastic_->worker_ended(local_rank, !end.how.failed(), how, now());
-    if (!is_superfluous && end.how.failed() && !supervision_->is_ending()) output_.notice(how);
-    // Processes that it has left behind would keep its memory until the job ends.
-    if (end.how.failed()) workers_.signal(local_rank, SIGKILL);
+    elastic_->replace_rank_by_slot(end);
+    elastic_->worker_ended(local_rank, !end.process_end.failed(), how, now());
+    if (!is_superfluous && end.process_end.failed() && !supervision_->is_ending())
+      output_.notice(how);
+    // Kill the processes that this worker has left behind: they would keep its memory until the job
+    // ends.
+    if (end.process_end.failed()) workers_.signal(local_rank, SIGKILL);
   } else {
     report_exit(*store_, rank, how);
   }
-  if (nodes_) report_exit_to_node_0(local_rank, how, !end.how.failed());
+  if (nodes_) report_exit_to_node_0(local_rank, how, !end.process_end.failed());
   perform(supervision_->worker_ended(local_rank, std::move(end), matters));
 }
 
@@ -380,37 +386,38 @@ std::optional<int> Agent::living_worker(pid_t pid) const {
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
 void Agent::handle_stops() {
   for (;;) {
-    siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
-    const auto worker = living_worker(info.si_pid);
+    siginfo_t child{};
+    if (::waitid(P_ALL, 0, &child, WSTOPPED | WCONTINUED | WNOHANG) != 0 || child.si_pid == 0)
+      return;
+    const auto worker = living_worker(child.si_pid);
     if (!worker) continue;
     const int rank = *worker;
-    if (info.si_code == CLD_CONTINUED) {
+    if (child.si_code == CLD_CONTINUED) {
       sheet_->worker_continued(rank);
       if (elastic_) elastic_->worker_continued(rank);
       perform(supervision_->worker_continued(rank));
       continue;
     }
-    sheet_->worker_stopped(rank, info.si_status);
+    sheet_->worker_stopped(rank, child.si_status);
     if (user_stopped_job_) continue;
-    perform(supervision_->worker_stopped(rank, info.si_status));
+    perform(supervision_->worker_stopped(rank, child.si_status));
     if (elastic_) elastic_->worker_stopped(rank, now());
   }
 }
 
 // While a debugger traces a worker that has ended, only the debugger can reap it.
 void Agent::reap_traced() {
-  for (const int local_rank : std::exchange(traced_, {})) worker_ended(local_rank);
+  for (const int local_rank : std::exchange(traced_, {})) handle_worker_end(local_rank);
 }
 
 // When a worker dies, its children become ours, because we are a subreaper. Workers are not reaped
-// here but by worker_ended(), in the order in which their pidfds become ready.
+// here but by handle_worker_end(), in the order in which their pidfds become ready.
 void Agent::reap_orphans() {
   for (;;) {
-    siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    if (living_worker(info.si_pid)) return;
-    ::waitpid(info.si_pid, nullptr, 0);
+    siginfo_t child{};
+    if (::waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == 0) return;
+    if (living_worker(child.si_pid)) return;
+    ::waitpid(child.si_pid, nullptr, 0);
   }
 }
 
@@ -439,15 +446,16 @@ void Agent::check_missing_inits() {
   if (elastic_) return;  // workers of an elastic job may wait in init() for each other
   if (!init_watch_.deadline() || now() < *init_watch_.deadline()) return;
   const auto line = init_watch_.check(watched_workers(), now());
-  const bool is_asked_for = setup_.options.frameworks.any();  // another library communicates
-  if (line && !is_asked_for && !supervision_->is_ending()) output_.notice(*line);
+  // With --tf-config or --jax, another library communicates.
+  const bool is_init_optional = setup_.options.frameworks.any();
+  if (line && !is_init_optional && !supervision_->is_ending()) output_.notice(*line);
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
 bool Agent::may_check_stalls() const { return !user_stopped_job_ && !supervision_->is_ending(); }
 
 void Agent::check_stalls() {
-  if (now() >= last_memory_sample_ + kMemorySampleTime) {
+  if (now() >= last_memory_sample_ + kMemorySampleInterval) {
     last_memory_sample_ = now();
     memory_kills_.sample();
   }

@@ -49,13 +49,14 @@ class Agent {
         store_(std::move(store)),
         layout_{.node = 0, .workers = {setup.options.workers}},
         worker_setup_(setup.options),
-        report_(poller_, tag(Source::kReport), setup.options.caller.report),
-        output_(poller_, {tag(Source::kStream), tag(Source::kWritable)}, setup.options.output),
+        report_(poller_, make_tag(Source::kReport), setup.options.caller.report),
+        output_(poller_, {make_tag(Source::kStream), make_tag(Source::kWritable)},
+                setup.options.output),
         driver_(setup.options.has_driver, output_),
         workers_(setup.options.workers),
         init_watch_(setup.options.workers, now()),
         stalls_(setup.options.stall_warning,
-                StackCapture(poller_, tag(Source::kStack), setup.state),
+                StackCapture(poller_, make_tag(Source::kStack), setup.state),
                 [this](const std::string& line) { output_.notice(line); }),
         common_end_(requests_,
                     {.notice = [this](const std::string& line) { output_.notice(line); },
@@ -72,7 +73,7 @@ class Agent {
   Status join_nodes();
   bool node_0_reports() const { return setup_.options.has_driver && layout_.node != 0; }
   void serve_nodes();
-  void nodes_changed(const std::vector<NodeChange>& changes);
+  void handle_node_changes(const std::vector<NodeChange>& changes);
   bool ends_with_other_nodes() const;
   CommonEnd::OwnEnd own_end(int exit_code) const;
   void wait_for_cause(int exit_code);
@@ -80,27 +81,27 @@ class Agent {
   void wait_with_nodes(TimePoint limit);
   void collect_timelines();
   Status begin_output();
-  Status start_all();
+  Status start_workers();
   Status reserve_ports();
-  Status begin_elastic();
-  bool begins_to_leave(int signal);
+  Status begin_elastic_job();
+  bool begin_to_leave(int signal);
   void end_at_next_commit(const std::string& why, Duration limit);
-  void foreground_lost();
+  void handle_foreground_loss();
   void handle_driver_loss();
-  void driver_lost();
+  void record_driver_loss();
   void check_driver_loss();
   bool leaves_elastic_job() const;
-  Status start_one(int local_rank, int elastic_number);
-  void serve(std::uint64_t ready);
+  Status start_local_worker(int local_rank, int elastic_number);
+  void handle_event(std::uint64_t tag);
   void handle_signals();
   void handle_signal(int signal);
-  void worker_ended(int local_rank);
+  void handle_worker_end(int local_rank);
   bool may_change_members() const {
     return elastic_ && !supervision_->is_ending() && !user_stopped_job_;
   }
   void report_exit_to_node_0(int local_rank, const std::string& how, bool succeeded);
   void advance_elastic_job();
-  void output_closed();
+  void handle_closed_output();
   std::optional<int> living_worker(pid_t pid) const;
   void handle_stops();
   void reap_traced();
@@ -109,7 +110,7 @@ class Agent {
   void forward(int signal);
   void continue_stopped();
   std::vector<WatchedWorker> watched_workers() const {
-    return workers_.watched(output_.host(), *supervision_);
+    return workers_.watched_workers(output_.host(), *supervision_);
   }
   void check_missing_inits();
   bool may_check_stalls() const;

@@ -22,7 +22,7 @@ enum class Source : std::uint64_t {
   kNodes
 };
 
-constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
+constexpr std::uint64_t make_tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
 }
 constexpr Source source_of(std::uint64_t tag) { return static_cast<Source>(tag >> 32U); }

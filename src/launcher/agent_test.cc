@@ -32,7 +32,7 @@ Descriptor pidfd_of(pid_t pid) {
 
 // Runs the agent as the foreground process does. Call it only in a child process of the test.
 int run(const JobOptions& options, pid_t foreground_process) {
-  OriginalState state{};
+  OriginalProcessState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   sigset_t handled;
@@ -52,7 +52,7 @@ std::function<int()> agent_of(const JobOptions& options, pid_t foreground_proces
 }
 
 // Starts a process that runs until it is killed.
-pid_t start_bystander() {
+pid_t start_sleeping_process() {
   const pid_t pid = ::fork();
   if (pid == 0)
     for (;;) ::pause();
@@ -175,7 +175,7 @@ TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
   EXPECT_TRUE(is_gone(std::atoi(text.c_str() + std::string("started 0 ").size()))) << text;
 }
 
-TEST(Agent, TooFewDescriptorsStartNothing) {
+TEST(Agent, TooFewDescriptorsPreventTheStart) {
   LauncherInTest agent([options = shell_job(64, "echo started"), foreground_process = ::getpid()] {
     const rlimit few{64, 64};
     ::setrlimit(RLIMIT_NOFILE, &few);
@@ -194,7 +194,7 @@ TEST(Agent, PassesSignalsOnToItsWorkers) {
   EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
 }
 
-// A worker that ends after its launcher has told it to. The first message says that the worker may
+// A worker that ends when its launcher tells it to end. The first message says that the worker may
 // outlive its launcher.
 JobOptions ending_job(const std::string& end) {
   JobOptions options =
@@ -208,7 +208,7 @@ JobOptions ending_job(const std::string& end) {
 }
 
 TEST(Agent, WorkersOfAnElasticJobEndByThemselvesIfTheForegroundProcessIsKilled) {
-  const pid_t foreground_process = start_bystander();
+  const pid_t foreground_process = start_sleeping_process();
   LauncherInTest agent(agent_of(ending_job("exit 75"), foreground_process));
   agent.read_until("[0] worker ");
   agent.read_until("[1] worker ");
@@ -219,7 +219,7 @@ TEST(Agent, WorkersOfAnElasticJobEndByThemselvesIfTheForegroundProcessIsKilled) 
 }
 
 TEST(Agent, ASignalStillEndsWorkersThatEndByThemselves) {
-  const pid_t foreground_process = start_bystander();
+  const pid_t foreground_process = start_sleeping_process();
   LauncherInTest agent(agent_of(ending_job("exec sleep 1000"), foreground_process));
   agent.read_until("[0] worker ");
   agent.read_until("[1] worker ");
@@ -230,7 +230,7 @@ TEST(Agent, ASignalStillEndsWorkersThatEndByThemselves) {
   EXPECT_EQ(agent.end(), 128 + SIGTERM);
 }
 
-TEST(Agent, AnEndingSignalDeterminesTheExitCode) {
+TEST(Agent, ASignalThatEndsTheJobDeterminesTheExitCode) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
   agent.read_until("is ready");
   agent.send(SIGTERM);
@@ -258,7 +258,7 @@ TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   EXPECT_TRUE(is_gone(agent.number_after("child ")));
 }
 
-// Only the process that traces a worker can reap it, until it lets the worker go.
+// While a process traces a worker, only this process can reap the worker.
 TEST(Agent, NoticesTheEndOfATracedWorker) {
   LauncherInTest agent(agent_of(shell_job(
       2,
@@ -272,7 +272,7 @@ TEST(Agent, NoticesTheEndOfATracedWorker) {
   siginfo_t end{};
   EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(traced), &end, WEXITED | WNOWAIT | __WALL), 0);
   agent.send(SIGUSR1);
-  agent.read_until("heard");  // the launcher has passed the end of the traced worker
+  agent.read_until("heard");  // the launcher has already tried to reap the traced worker
   EXPECT_EQ(::waitpid(traced, nullptr, __WALL), traced);
   EXPECT_EQ(agent.end(), 128 + SIGKILL);
   EXPECT_THAT(agent.output(), HasSubstr("killed by signal 9 (SIGKILL)"));
@@ -306,7 +306,7 @@ TEST(Agent, AStoppedJobIsNotReported) {
 }
 
 TEST(Agent, EndsTheJobWhenTheForegroundProcessIsKilled) {
-  const pid_t foreground_process = start_bystander();
+  const pid_t foreground_process = start_sleeping_process();
   LauncherInTest agent(
       agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), foreground_process));
   agent.read_until("is ready");
@@ -315,8 +315,8 @@ TEST(Agent, EndsTheJobWhenTheForegroundProcessIsKilled) {
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
 }
 
-TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
-  const pid_t caller = start_bystander();
+TEST(Agent, TheEndOfTheCallerActsLikeSighup) {
+  const pid_t caller = start_sleeping_process();
   const Descriptor pidfd = pidfd_of(caller);
   JobOptions options = shell_job(1, waiting_script("trap 'echo hung up; exit 0' HUP"));
   options.caller.pidfd = pidfd.get();
@@ -392,7 +392,7 @@ TEST(AgentOfANode, ASignalEndsItWhileItWaitsForTheOtherNode) {
 
 TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {
   const TwoNodes job;
-  const pid_t foreground_process = start_bystander();
+  const pid_t foreground_process = start_sleeping_process();
   LauncherInTest agent(agent_of(job.node(1, "echo started"), foreground_process));
   agent.read_until("waiting for node 0");
   ::kill(foreground_process, SIGKILL);
@@ -401,7 +401,7 @@ TEST(AgentOfANode, TheEndOfTheForegroundProcessEndsItWhileItWaits) {
   EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
 }
 
-TEST(AgentOfANode, APortForEachWorkerMayBeTooMuch) {
+TEST(AgentOfANode, TooManyReservedPortsPreventTheStart) {
   const TwoNodes job;
   JobOptions options = job.node(1, "echo started");
   options.workers = 60;

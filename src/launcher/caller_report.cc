@@ -5,24 +5,24 @@
 namespace farandole {
 
 CallerReport::CallerReport(Poller& poller, std::uint64_t tag, int descriptor)
-    : poller_(poller), tag_(tag), wanted_(descriptor >= 0), sink_(descriptor) {}
+    : poller_(poller), tag_(tag), is_wanted_(descriptor >= 0), sink_(descriptor) {}
 
 void CallerReport::worker_started(int rank, pid_t pid) {
   write_line(format_text("started {} {}\n", rank, pid));
 }
 
-void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
-  const bool killed = how.signal != 0;
+void CallerReport::worker_ended(int rank, const ProcessEnd& end) {
+  const bool killed = end.signal != 0;
   write_line(format_text("ended {} {} {}\n", rank, killed ? "signal" : "code",
-                         killed ? how.signal : how.code));
+                         killed ? end.signal : end.code));
 }
 
-void CallerReport::first_cause(int rank, pid_t pid) {
-  write_line(format_text("{}{} {}\n", kCauseLine, rank, pid));
+void CallerReport::report_first_cause(int rank, pid_t pid) {
+  write_line(format_text("{}{} {}\n", kCauseLineBeginning, rank, pid));
 }
 
 void CallerReport::write_line(std::string_view line) {
-  if (!wanted_) return;
+  if (!is_wanted_) return;
   sink_.write(line);
   sink_writable();
 }

@@ -15,20 +15,20 @@
 
 namespace farandole {
 
-// How the line begins that names the rank that failed first.
-inline constexpr std::string_view kCauseLine = "cause ";
+// The beginning of the line that names the rank that failed first.
+inline constexpr std::string_view kCauseLineBeginning = "cause ";
 
 // Only one thread may use it. It never blocks. Lines that do not fit in the pipe are kept until
 // sink_writable() is called.
 class CallerReport {
  public:
-  // `descriptor` is borrowed; if it is −1, nothing is written. `poller` must outlive this object.
-  // The poller reports `tag` when the pipe has room again; then call sink_writable().
+  // `descriptor` is borrowed; if it is −1, the functions do nothing. `poller` must outlive this
+  // object. The poller reports `tag` when the pipe has room again; then call sink_writable().
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
   void worker_started(int rank, pid_t pid);
-  void worker_ended(int rank, const ProcessEnd& how);
-  void first_cause(int rank, pid_t pid);
+  void worker_ended(int rank, const ProcessEnd& end);
+  void report_first_cause(int rank, pid_t pid);
   // Writes a line that the launcher of another host has written.
   void pass_on(std::string_view line) { write_line(line); }
 
@@ -40,7 +40,7 @@ class CallerReport {
 
   Poller& poller_;
   std::uint64_t tag_;
-  bool wanted_;
+  bool is_wanted_;
   bool waits_for_sink_ = false;
   OutputSink sink_;
 };

@@ -39,7 +39,7 @@ TEST_F(CallerReportTest, WritesALineForEachEvent) {
   report.worker_started(3, 712);
   report.worker_ended(3, {.code = 5});
   report.worker_ended(0, {.signal = 9});
-  report.first_cause(3, 712);
+  report.report_first_cause(3, 712);
   EXPECT_TRUE(report.everything_is_written());
   EXPECT_EQ(read_some(), "started 3 712\nended 3 code 5\nended 0 signal 9\ncause 3 712\n");
 }
@@ -48,7 +48,7 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
   CallerReport report(poller_, 7, launcher_.get());
   std::string expected;
   for (int rank = 0; report.everything_is_written(); ++rank) {
-    report.first_cause(rank, 7);
+    report.report_first_cause(rank, 7);
     expected += "cause " + std::to_string(rank) + " 7\n";
   }
   std::string received;

@@ -21,9 +21,9 @@
 namespace farandole {
 namespace {
 
-constexpr auto kTimeMax = std::chrono::seconds(20);
+constexpr auto kSendTimeMax = std::chrono::seconds(20);
 
-Status cannot_open(int slot, const std::string& why) {
+Status open_error(int slot, const std::string& why) {
   return Status::stop(format_text("cannot open the channel of rank {}: {}", slot, why));
 }
 
@@ -33,15 +33,15 @@ Result<Descriptor> open_channel(int door, int slot) {
   std::array<int, 2> ends{};
   Descriptor copy(::fcntl(door, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!copy.valid() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return cannot_open(slot, format_text("{} ({})", std::strerror(errno), descriptor_advice()));
+    return open_error(slot, format_text("{} ({})", std::strerror(errno), descriptor_advice()));
   const Descriptor of_program(ends[0]);
   Descriptor of_workers(ends[1]);
   FARANDOLE_TRY_ASSIGN(const UnixSocket socket, UnixSocket::adopt(std::move(copy)));
   ByteWriter message;
   message.put(static_cast<std::uint32_t>(slot));
   const Status sent = socket.send(message.take(), std::array{of_program.get()},
-                                  std::chrono::steady_clock::now() + kTimeMax);
-  if (!sent.ok()) return cannot_open(slot, sent.message());
+                                  std::chrono::steady_clock::now() + kSendTimeMax);
+  if (!sent.ok()) return open_error(slot, sent.message());
   return of_workers;
 }
 

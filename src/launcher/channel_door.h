@@ -1,5 +1,5 @@
 // The door to the program that has started the job: a socket over which that program gets its ends
-// of channels to workers. So the launcher, or the driver, can open channels at any time, such as
+// of channels to workers. So the launcher or the driver can open channels at any time, for example
 // for a host that is added to an elastic job.
 #pragma once
 
@@ -9,9 +9,9 @@
 namespace farandole {
 
 // Makes a channel for the workers of a slot, and returns their end. The program gets the other end
-// with a message: the number of the slot u32. `door` is borrowed. Waits for a few seconds if the
-// program takes no messages. Errors: kFixCall if the door is not a socket of the type
-// SOCK_SEQPACKET; kStop if the program is gone or takes no messages, or for a system limit.
+// in a message that contains the number of the slot (u32). `door` is borrowed. Waits for a few
+// seconds if the program takes no messages. Errors: kFixCall if the door is not a socket of the
+// type SOCK_SEQPACKET; kStop if the program is gone or takes no messages, or for a system limit.
 Result<Descriptor> open_channel(int door, int slot);
 
 }  // namespace farandole

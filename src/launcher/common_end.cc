@@ -11,25 +11,25 @@ namespace farandole {
 namespace {
 
 // How long a failed node waits for the others to end, so that all of them learn how the job ended.
-constexpr auto kOtherNodesTime = std::chrono::seconds(20);
-// A node whose workers have succeeded says after this time which nodes it waits for.
-constexpr auto kQuietWait = std::chrono::seconds(5);
+constexpr auto kOtherNodesTimeout = std::chrono::seconds(20);
+// If the workers of a node have succeeded, the node shows after this time which nodes it waits for.
+constexpr auto kNoticeDelay = std::chrono::seconds(5);
 
 }  // namespace
 
 void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit,
                                 const WaitForNodes& wait) {
-  const auto somebody_is_there = [&] {
+  const auto any_is_connected = [&] {
     for (int node = 1; node < nodes; ++node)
       if (link.is_connected(node)) return true;
     return false;
   };
-  while (somebody_is_there() && std::chrono::steady_clock::now() < limit) wait(limit);
+  while (any_is_connected() && std::chrono::steady_clock::now() < limit) wait(limit);
 }
 
-void CommonEnd::node_failed(const Failing& failing) {
-  if (!other_failure_ || failing.failure.has_caused(other_failure_->failure))
-    other_failure_ = failing;
+void CommonEnd::node_failed(const FailedNode& failed_node) {
+  if (!other_failure_ || failed_node.failure.has_caused(other_failure_->failure))
+    other_failure_ = failed_node;
 }
 
 void CommonEnd::nodes_ended(std::vector<NodeEnd> ends) {
@@ -42,49 +42,51 @@ void CommonEnd::tell_own_failure(const std::optional<NodeFailure>& own_failure, 
   link.report_failing(*own_failure);
 }
 
-void CommonEnd::tell_own_end(const OwnEnd& own, NodeLink& link) {
-  if (!std::exchange(told_own_end_, true)) link.report_end(own.exit_code, own.report);
+void CommonEnd::tell_own_end(const OwnEnd& own_end, NodeLink& link) {
+  if (!std::exchange(told_own_end_, true)) link.report_end(own_end.exit_code, own_end.report);
 }
 
-void CommonEnd::wait_for_cause(const OwnEnd& own, const std::function<bool()>& is_told,
+void CommonEnd::wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
                                NodeLink& link, const WaitForNodes& wait) {
-  tell_own_end(own, link);
-  wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTime;
-  while (!is_told() && !link.outcome() && requests_.may_wait() &&
+  tell_own_end(own_end, link);
+  wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout;
+  while (!cause_is_known() && !link.outcome() && requests_.may_wait() &&
          std::chrono::steady_clock::now() < *wait_limit_)
     wait(*wait_limit_);
 }
 
-int CommonEnd::exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait) {
-  int exit_code = own.exit_code;
-  tell_own_end(own, link);
+int CommonEnd::exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait) {
+  int exit_code = own_end.exit_code;
+  tell_own_end(own_end, link);
   wait_for_all(exit_code != 0, link, wait);
-  if (own.is_elastic && !other_failure_) other_failure_ = first_failed(other_ends_);
+  if (own_end.is_elastic && !other_failure_) other_failure_ = first_failure(other_ends_);
   if (exit_code == 0 && link.outcome() != true) {
-    if (!own.node_0_reports || link.has_lost_node_0())
-      show_.error("the workers of this node have succeeded, but the job has failed: " +
-                  why_job_has_failed());
+    if (!own_end.node_0_reports || link.has_lost_node_0())
+      user_output_.error("the workers of this node have succeeded, but the job has failed: " +
+                         why_job_has_failed());
     exit_code = requests_.skip_waits ? 128 + requests_.last_signal : 1;
   }
-  if (!own.is_first_node) return link.job_exit_code().value_or(exit_code);
-  exit_code = exit_code_of_first_failure(exit_code, own.has_failed_itself);
-  if (link.outcome()) link.tell(Over{static_cast<std::uint32_t>(exit_code)});
+  if (!own_end.is_first_node) return link.job_exit_code().value_or(exit_code);
+  exit_code = exit_code_of_first_failure(exit_code, own_end.has_failed_itself);
+  if (link.outcome()) link.tell(JobOver{static_cast<std::uint32_t>(exit_code)});
   return exit_code;
 }
 
 void CommonEnd::wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait) {
   const TimePoint start = std::chrono::steady_clock::now();
-  bool told = has_failed;
+  bool has_shown_notice = has_failed;
   while (!link.outcome() && requests_.may_wait()) {
     if (!wait_limit_ && (has_failed || other_failure_))
-      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTime;
+      wait_limit_ = std::chrono::steady_clock::now() + kOtherNodesTimeout;
     if (wait_limit_ && std::chrono::steady_clock::now() >= *wait_limit_) break;
-    if (!told && std::chrono::steady_clock::now() >= start + kQuietWait) {
-      told = true;
-      show_.notice("all workers of this node have ended; waiting for those of the other nodes");
+    if (!has_shown_notice && std::chrono::steady_clock::now() >= start + kNoticeDelay) {
+      has_shown_notice = true;
+      user_output_.notice(
+          "all workers of this node have ended; waiting for those of the other nodes");
     }
-    wait(wait_limit_.value_or(told ? std::chrono::steady_clock::now() + kOtherNodesTime
-                                   : start + kQuietWait));
+    wait(wait_limit_.value_or(has_shown_notice
+                                  ? std::chrono::steady_clock::now() + kOtherNodesTimeout
+                                  : start + kNoticeDelay));
   }
 }
 
@@ -101,7 +103,7 @@ int CommonEnd::exit_code_of_first_failure(int exit_code, bool has_failed_itself)
   const auto end =
       std::ranges::find(other_ends_, static_cast<int>(other_failure_->node), &NodeEnd::node);
   if (end == other_ends_.end() || end->exit_code == 0) return exit_code;
-  show_.lines(end->report);
+  user_output_.lines(end->report);
   return end->exit_code;
 }
 

@@ -1,6 +1,5 @@
 // CommonEnd: how a job over several nodes ends. It remembers which other node has failed first, and
-// waits for all nodes, so that the launchers of all nodes return the exit code of the first
-// failure.
+// waits for all nodes. So all launchers return the exit code of the first failure.
 #pragma once
 
 #include <functional>
@@ -23,34 +22,36 @@ struct EndRequests {
   bool may_wait() const { return !foreground_is_gone && !skip_waits; }
 };
 
-// Sleeps until something happens, at most until this time, and handles what has happened.
+// Waits for events until this time at the latest, and handles them.
 using WaitForNodes = std::function<void(TimePoint)>;
 
-// On node 0 of a job with this many nodes: waits until no other node is connected any more, at most
-// until the limit.
+// Call it on node 0. `nodes` is the number of nodes of the job. Waits until all other nodes have
+// disconnected, or until the limit.
 void wait_until_others_are_gone(const NodeLink& link, int nodes, TimePoint limit,
                                 const WaitForNodes& wait);
 
-// Only one thread may use it. Call the functions with a `link` when it has start_message().
+// Only one thread may use it. Call the functions with a `link` only after it has start_message().
 class CommonEnd {
  public:
   // Show lines to the user.
-  struct Show {
+  struct UserOutput {
     std::function<void(const std::string&)> notice;
     std::function<void(const std::string&)> error;
     std::function<void(const std::vector<std::string>&)> lines;
   };
   // `requests` must outlive this object.
-  CommonEnd(const EndRequests& requests, Show show) : requests_(requests), show_(std::move(show)) {}
+  CommonEnd(const EndRequests& requests, UserOutput user_output)
+      : requests_(requests), user_output_(std::move(user_output)) {}
 
-  // Another node's part of the job fails.
-  void node_failed(const Failing& failing);
-  // Other nodes have ended.
+  // Call it when another node's part of the job fails.
+  void node_failed(const FailedNode& failed_node);
+  // Call it when other nodes have ended.
   void nodes_ended(std::vector<NodeEnd> ends);
-  // A group was formed without the nodes that have ended, so their failures no longer count.
+  // Call it when a group was formed without the nodes that have ended. Their failures no longer
+  // count.
   void failures_survived() { other_ends_.clear(); }
   // The failure of the other node that has failed first.
-  const std::optional<Failing>& other_failure() const { return other_failure_; }
+  const std::optional<FailedNode>& other_failure() const { return other_failure_; }
 
   // Tells the other nodes once that this node's part of the job fails, so that they need not wait
   // for it.
@@ -63,28 +64,28 @@ class CommonEnd {
     bool has_failed_itself = false;
     bool is_first_node = false;
     bool is_elastic = false;
-    bool node_0_reports = false;  // what the user must know
+    bool node_0_reports = false;  // node 0 shows the user how the job has failed
   };
-  // Call it if a rank of another node has made this node fail: tells the other nodes that this node
-  // has ended, and waits until one of them has told the cause, or all have ended. The wait is
+  // Call it if a rank of another node has made this node fail. It tells the other nodes that this
+  // node has ended, and waits until one of them has told the cause, or all have ended. The wait is
   // bounded.
-  void wait_for_cause(const OwnEnd& own, const std::function<bool()>& is_told, NodeLink& link,
-                      const WaitForNodes& wait);
+  void wait_for_cause(const OwnEnd& own_end, const std::function<bool()>& cause_is_known,
+                      NodeLink& link, const WaitForNodes& wait);
   // Waits until all nodes have ended, so that each launcher knows how the job ended, and returns
   // the exit code of the first failure. Node 0 serves the job's Store meanwhile, and then tells the
-  // others that exit code: mpirun returns the one that it sees first. If this node has failed, the
-  // wait is bounded, together with that of wait_for_cause().
-  int exit_code(const OwnEnd& own, NodeLink& link, const WaitForNodes& wait);
+  // others the exit code, because mpirun returns the first exit code that it sees. If this node has
+  // failed, wait_for_cause() and this wait have one common time limit.
+  int exit_code(const OwnEnd& own_end, NodeLink& link, const WaitForNodes& wait);
 
  private:
-  void tell_own_end(const OwnEnd& own, NodeLink& link);
+  void tell_own_end(const OwnEnd& own_end, NodeLink& link);
   void wait_for_all(bool has_failed, const NodeLink& link, const WaitForNodes& wait);
   std::string why_job_has_failed() const;
   int exit_code_of_first_failure(int exit_code, bool has_failed_itself);
 
   const EndRequests& requests_;
-  Show show_;
-  std::optional<Failing> other_failure_;
+  UserOutput user_output_;
+  std::optional<FailedNode> other_failure_;
   std::vector<NodeEnd> other_ends_;  // node 0: of the other nodes
   bool told_own_failure_ = false;
   bool told_own_end_ = false;

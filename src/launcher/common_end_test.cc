@@ -21,16 +21,16 @@ using ::testing::SizeIs;
 class CommonEndTest : public ::testing::Test {
  protected:
   // `during` happens in the first wait.
-  int exit_code(const CommonEnd::OwnEnd& own, const WaitForNodes& during) {
-    return end.exit_code(own, link, [&](TimePoint limit) {
+  int exit_code(const CommonEnd::OwnEnd& own_end, const WaitForNodes& during) {
+    return end.exit_code(own_end, link, [&](TimePoint limit) {
       ++waits;
       during(limit);
     });
   }
-  std::vector<int> told_exit_codes() const {
+  std::vector<int> sent_exit_codes() const {
     std::vector<int> codes;
-    for (const auto& [node, message] : link.told)
-      codes.push_back(static_cast<int>(std::get<Over>(message).exit_code));
+    for (const auto& [node, message] : link.sent_messages)
+      codes.push_back(static_cast<int>(std::get<JobOver>(message).exit_code));
     return codes;
   }
 
@@ -51,7 +51,7 @@ TEST_F(CommonEndTest, Node0WaitsForTheOthersAndTellsThemTheExitCode) {
             0);
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(link.own_exit_code, 0);
-  EXPECT_THAT(told_exit_codes(), ElementsAre(0));
+  EXPECT_THAT(sent_exit_codes(), ElementsAre(0));
   EXPECT_THAT(errors, IsEmpty());
 }
 
@@ -80,7 +80,7 @@ TEST_F(CommonEndTest, TheFirstFailureOfAnotherNodeGivesTheExitCode) {
   EXPECT_EQ(exit_code({.exit_code = 0, .is_first_node = true}, others_end), 3);
   EXPECT_THAT(lines, ElementsAre("rank 2 failed"));
   EXPECT_THAT(errors, ElementsAre(HasSubstr("the job has failed: rank 2 has exited")));
-  EXPECT_THAT(told_exit_codes(), ElementsAre(3));
+  EXPECT_THAT(sent_exit_codes(), ElementsAre(3));
 }
 
 TEST_F(CommonEndTest, AFailureThatHasCausedAnotherOneComesFirst) {
@@ -89,7 +89,7 @@ TEST_F(CommonEndTest, AFailureThatHasCausedAnotherOneComesFirst) {
   EXPECT_EQ(end.other_failure()->node, 1);
 }
 
-TEST_F(CommonEndTest, AVictimWaitsUntilTheCauseIsTold) {
+TEST_F(CommonEndTest, AFailedNodeWaitsUntilTheCauseIsKnown) {
   link.how_it_ended.reset();
   const auto wait_for_cause = [&](const WaitForNodes& wait) {
     end.wait_for_cause(
@@ -114,7 +114,7 @@ TEST_F(CommonEndTest, AVictimWaitsUntilTheCauseIsTold) {
   EXPECT_FALSE(link.own_exit_code.has_value()) << "the end is told once";
 }
 
-TEST_F(CommonEndTest, AVictimDoesNotWaitForACauseAfterTheEndOfAllNodes) {
+TEST_F(CommonEndTest, AFailedNodeDoesNotWaitAfterTheEndOfAllNodes) {
   link.how_it_ended.reset();
   end.wait_for_cause(
       {.exit_code = 1}, [] { return false; }, link,
@@ -125,7 +125,7 @@ TEST_F(CommonEndTest, AVictimDoesNotWaitForACauseAfterTheEndOfAllNodes) {
   EXPECT_EQ(waits, 1);
 }
 
-TEST_F(CommonEndTest, OwnFailuresCount) {
+TEST_F(CommonEndTest, AFailureOfThisNodeFailsTheJob) {
   end.node_failed({.node = 1, .failure = {.why = "", .rank = 1}});
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {}}});
   link.how_it_ended = false;
@@ -136,18 +136,18 @@ TEST_F(CommonEndTest, OwnFailuresCount) {
 }
 
 TEST_F(CommonEndTest, ASurvivedFailureDoesNotFailTheJob) {
-  const CommonEnd::OwnEnd own{.exit_code = 0, .is_first_node = true, .is_elastic = true};
+  const CommonEnd::OwnEnd own_end{.exit_code = 0, .is_first_node = true, .is_elastic = true};
   end.nodes_ended({{.node = 1, .exit_code = 4, .report = {"its box"}}});
   end.failures_survived();
-  EXPECT_EQ(exit_code(own, [](TimePoint) {}), 0);
+  EXPECT_EQ(exit_code(own_end, [](TimePoint) {}), 0);
   EXPECT_THAT(lines, IsEmpty());
 }
 
-TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeThatNode0Tells) {
+TEST_F(CommonEndTest, OtherNodesReturnTheExitCodeOfNode0) {
   link.exit_code_of_job = 7;
   link.how_it_ended = false;
   EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 7);
-  EXPECT_THAT(link.told, IsEmpty());
+  EXPECT_THAT(link.sent_messages, IsEmpty());
 }
 
 TEST_F(CommonEndTest, ASignalEndsTheWait) {
@@ -160,14 +160,14 @@ TEST_F(CommonEndTest, ASignalEndsTheWait) {
   EXPECT_THAT(errors, ElementsAre(HasSubstr("SIGINT has ended it")));
 }
 
-TEST_F(CommonEndTest, NobodyWaitsWithoutTheForegroundProcess) {
+TEST_F(CommonEndTest, DoesNotWaitWithoutTheForegroundProcess) {
   link.how_it_ended.reset();
   requests.foreground_is_gone = true;
   EXPECT_EQ(exit_code({.exit_code = 1}, [](TimePoint) {}), 1);
   EXPECT_EQ(waits, 0);
 }
 
-TEST_F(CommonEndTest, TheOwnFailureIsToldOnce) {
+TEST_F(CommonEndTest, TheOwnFailureIsReportedOnce) {
   end.tell_own_failure({}, link);
   EXPECT_THAT(link.failures, IsEmpty());
   end.tell_own_failure(NodeFailure{.why = "it failed"}, link);

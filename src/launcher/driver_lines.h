@@ -9,24 +9,26 @@
 
 namespace farandole {
 
-// Node 0: "listens ADDRESS…", with a space before each address, as soon as it listens.
-inline constexpr std::string_view kListens = "listens";
+// Node 0: "listens ADDRESS…", with a space before each address. Written when node 0 begins to
+// listen.
+inline constexpr std::string_view kListensLine = "listens";
 // Node 0: all nodes have joined. From then on, the standard output is that of the workers.
-inline constexpr std::string_view kBegins = "begins";
-// Node 0 of an elastic job: the connection to this node, whose number follows, has ended.
-inline constexpr std::string_view kLostNode = "farandole agent: lost node ";
-// The same: this node has asked to leave the job.
-inline constexpr std::string_view kLeavingNode = "farandole agent: leaving node ";
-// The same: this node has joined the job, which has begun already.
-inline constexpr std::string_view kJoinedNode = "farandole agent: joined node ";
-// The same: the group of this epoch, whose number follows, is formed now.
-inline constexpr std::string_view kEpoch = "farandole agent: epoch ";
+inline constexpr std::string_view kBeginsLine = "begins";
+// Node 0 of an elastic job: the connection to the node with the following number has ended.
+inline constexpr std::string_view kLostNodeLine = "farandole agent: lost node ";
+// Node 0 of an elastic job: the node with the following number has asked to leave the job.
+inline constexpr std::string_view kLeavingNodeLine = "farandole agent: leaving node ";
+// Node 0 of an elastic job: the node with the following number has joined the running job.
+inline constexpr std::string_view kJoinedNodeLine = "farandole agent: joined node ";
+// Node 0 of an elastic job: the group of the epoch with the following number is formed now.
+inline constexpr std::string_view kEpochLine = "farandole agent: epoch ";
 // Node 0: the job is over. If this line is missing, the launcher of node 0 was lost.
-inline constexpr std::string_view kJobIsOver = "farandole agent: the job is over";
-// The last line of a launcher with exit code 255, which is also that of ssh if a connection ends.
-inline constexpr std::string_view kExitCodeIs255 = "farandole agent: exit code 255";
+inline constexpr std::string_view kJobIsOverLine = "farandole agent: the job is over";
+// The last line of a launcher that exits with code 255. ssh exits with the same code if a
+// connection ends.
+inline constexpr std::string_view kExitCode255Line = "farandole agent: exit code 255";
 
-// Returns the number that follows `begin` in a line; empty if the line is another one.
+// Returns the number that follows `begin` in a line; empty if the line has another form.
 inline std::optional<std::uint32_t> number_in_line(std::string_view begin, std::string_view line) {
   if (!line.starts_with(begin)) return std::nullopt;
   std::uint32_t number = 0;
@@ -37,9 +39,9 @@ inline std::optional<std::uint32_t> number_in_line(std::string_view begin, std::
 }
 
 // Returns the number of a node below `nodes`, apart from node 0, that follows `begin` in a line;
-// empty if the line is another one.
-inline std::optional<std::size_t> node_after(std::string_view begin, std::string_view line,
-                                             std::size_t nodes) {
+// empty if the line has another form.
+inline std::optional<std::size_t> node_in_line(std::string_view begin, std::string_view line,
+                                               std::size_t nodes) {
   const auto node = number_in_line(begin, line);
   return node && *node > 0 && *node < nodes ? std::optional<std::size_t>(*node) : std::nullopt;
 }

@@ -16,15 +16,15 @@ class DriverReports {
   // `output` must outlive this object.
   DriverReports(bool has_driver, JobOutput& output) : has_driver_(has_driver), output_(output) {}
 
-  // Says once where node 0 listens, as soon as it does.
-  void addresses(const NodeLink& link);
-  // The ranks are known. Only node 0 says so.
-  void job_begins(int node);
-  // `what` is one of the beginnings of lines in driver_lines.h that precede the number of a node.
-  void node_changed(std::string_view what, int node);
-  void job_ends(int node, int exit_code);
-  // Only node 0 says so.
-  void group_formed(int node, std::int64_t epoch);
+  // Writes the addresses at which node 0 listens, once, after it has begun to listen.
+  void report_addresses(const NodeLink& link);
+  // Call it when the ranks are known. Only node 0 writes a line.
+  void report_job_begin(int node);
+  // `what` is the beginning of a line in driver_lines.h. The number of the node follows it.
+  void report_node_change(std::string_view what, int node);
+  void report_job_end(int node, int exit_code);
+  // Only node 0 writes a line.
+  void report_group(int node, std::int64_t epoch);
 
  private:
   void write(std::string_view line) {
@@ -33,7 +33,7 @@ class DriverReports {
 
   bool has_driver_;
   JobOutput& output_;
-  bool told_addresses_ = false;
+  bool has_reported_addresses_ = false;
 };
 
 }  // namespace farandole

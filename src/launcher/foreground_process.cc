@@ -43,12 +43,12 @@ void print_signalfd_error() {
               " (look at `ulimit -n`)");
 }
 
-// After the workers should have ended, the agent kills those that are left. If it has not ended by
-// then, this process does so.
-constexpr auto kAgentEndTime = kEndLimit + std::chrono::milliseconds(500);
+// After kEndLimit, the agent kills the workers that are left. If the agent itself has not ended
+// after this longer time, this process ends everything.
+constexpr auto kAgentEndTimeout = kEndLimit + std::chrono::milliseconds(500);
 
 // Passes on the signals that the driver sends. Returns false if the driver is gone.
-bool forward_signals_of_driver(pid_t agent) {
+bool forward_driver_signals(pid_t agent) {
   std::array<char, 64> bytes{};
   const ssize_t count = ::read(STDIN_FILENO, bytes.data(), bytes.size());
   if (count <= 0) return false;
@@ -67,23 +67,23 @@ bool is_end_request(int signal) {
 }
 
 // The driver, if there is one.
-struct Driver {
-  bool is_there = false;
-  // Of an elastic job: a pipe to the agent, which is told that the driver is lost. If invalid, the
-  // agent is killed.
-  Descriptor loss{};
+struct DriverConnection {
+  bool is_connected = false;
+  // In an elastic job: a pipe by which the agent learns that the driver is lost. If the pipe is
+  // invalid, the agent is killed instead.
+  Descriptor loss_pipe{};
 };
 
 // Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
 // Ctrl-C reaches it only once, through us. `parent` is the pidfd of another process, or invalid; if
 // that process ends, the agent gets SIGTERM.
-ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& driver,
+ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, DriverConnection& driver,
                            Descriptor parent) {
   std::optional<TimePoint> kill_at;
   for (;;) {
     // poll() ignores an entry with descriptor −1.
     std::array<pollfd, 3> ready{{{signals.get(), POLLIN, 0},
-                                 {driver.is_there ? STDIN_FILENO : -1, POLLIN, 0},
+                                 {driver.is_connected ? STDIN_FILENO : -1, POLLIN, 0},
                                  {parent.get(), POLLIN, 0}}};
     ::poll(ready.data(), ready.size(), poll_timeout_ms(kill_at));
     if (kill_at && std::chrono::steady_clock::now() >= *kill_at) {
@@ -95,15 +95,17 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& drive
       print_error("the process that has started this launcher has ended; the job ends, too");
       ::kill(agent, SIGTERM);
     }
-    if (driver.is_there && ready[1].revents != 0) {
-      driver.is_there = forward_signals_of_driver(agent);
-      const bool is_told = !driver.is_there && ::write(driver.loss.get(), "", 1) == 1;
-      if (is_told) kill_at = std::chrono::steady_clock::now() + kAgentEndTime;
-      if (!driver.is_there && !is_told) ::kill(agent, SIGKILL);
+    if (driver.is_connected && ready[1].revents != 0) {
+      driver.is_connected = forward_driver_signals(agent);
+      const bool agent_is_told =
+          !driver.is_connected && ::write(driver.loss_pipe.get(), "", 1) == 1;
+      if (agent_is_told) kill_at = std::chrono::steady_clock::now() + kAgentEndTimeout;
+      if (!driver.is_connected && !agent_is_told) ::kill(agent, SIGKILL);
     }
-    signalfd_siginfo info{};
-    if (ready[0].revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
-      const int signal = static_cast<int>(info.ssi_signo);
+    signalfd_siginfo signal_info{};
+    if (ready[0].revents != 0 &&
+        ::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
+      const int signal = static_cast<int>(signal_info.ssi_signo);
       if (signal != SIGCHLD) ::kill(agent, signal);
       if (signal == SIGTSTP) stop_after_ctrl_z();
     }
@@ -113,20 +115,21 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals, Driver& drive
 
 // Workers of an elastic job outlive the agent: if it is killed, they finish their step, save and
 // end. Waits until they have ended, until they are late, or until a signal asks the job to end.
-void wait_for_workers(const Descriptor& signals, const std::string& loss) {
-  const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTime;
+void wait_for_workers(const Descriptor& signals, const std::string& agent_loss) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + kAgentEndTimeout;
   pollfd error{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&error, 1, 0) == 1)  // otherwise, nobody reads, and we must not wait for a reader
-    print_error(loss + "; its workers end after their next commit");
+  if (::poll(&error, 1, 0) == 1)  // without a reader, the write would block
+    print_error(agent_loss + "; its workers end after their next commit");
   signal_descendants(SIGCONT);  // the job may be stopped
   for (;;) {
     reap_children();
     if (!has_descendants() || std::chrono::steady_clock::now() >= deadline) return;
     pollfd ready{signals.get(), POLLIN, 0};
     ::poll(&ready, 1, poll_timeout_ms(deadline));
-    signalfd_siginfo info{};
-    if (ready.revents != 0 && ::read(signals.get(), &info, sizeof(info)) == sizeof(info) &&
-        is_end_request(static_cast<int>(info.ssi_signo)))
+    signalfd_siginfo signal_info{};
+    if (ready.revents != 0 &&
+        ::read(signals.get(), &signal_info, sizeof(signal_info)) == sizeof(signal_info) &&
+        is_end_request(static_cast<int>(signal_info.ssi_signo)))
       return;
   }
 }
@@ -134,15 +137,15 @@ void wait_for_workers(const Descriptor& signals, const std::string& loss) {
 // Lets this process outlive the driver, and makes the pipe by which the agent learns of the loss.
 // Returns the agent's end. A driver on this host is our parent; we notice its end by our standard
 // input. Without a pipe, the agent is killed if the driver is lost.
-Descriptor outlive_driver(Driver& driver) {
+Descriptor make_driver_loss_pipe(DriverConnection& driver) {
   ::prctl(PR_SET_PDEATHSIG, 0);
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  driver.loss = Descriptor(ends[1]);
+  driver.loss_pipe = Descriptor(ends[1]);
   return Descriptor(ends[0]);
 }
 
-std::string loss_text(const JobOptions& options, pid_t agent, const ProcessEnd& end) {
+std::string describe_agent_loss(const JobOptions& options, pid_t agent, const ProcessEnd& end) {
   const std::string host = options.has_driver ? options.nodes->host + ", " : "";
   return "the launcher's agent (" + host + "pid " + std::to_string(agent) +
          ") was killed by signal " + std::to_string(end.signal) + " (" + signal_name(end.signal) +
@@ -150,7 +153,7 @@ std::string loss_text(const JobOptions& options, pid_t agent, const ProcessEnd& 
 }
 
 // Runs in the child process. Returns the exit code.
-int run_as_agent(const JobOptions& options, const OriginalState& state,
+int run_as_agent(const JobOptions& options, const OriginalProcessState& state,
                  const Descriptor& foreground, const Descriptor& driver_loss,
                  const sigset_t& handled) {
   ::setpgid(0, 0);
@@ -175,7 +178,7 @@ int run_job(const JobOptions& options) {
     print_error(names_host ? options.nodes->host + ": " + problem->message : problem->message);
     return problem->exit_code;
   }
-  const OriginalState state = save_and_adjust_state();
+  const OriginalProcessState state = save_and_adjust_state();
   const sigset_t handled = handled_signals();
   block_signals(handled);
   const Descriptor foreground = open_pidfd(::getpid());
@@ -189,9 +192,9 @@ int run_job(const JobOptions& options) {
     print_signalfd_error();
     return 1;
   }
-  Driver driver{.is_there = options.has_driver};
+  DriverConnection driver{.is_connected = options.has_driver};
   Descriptor driver_loss;  // the agent's end of the pipe
-  if (options.has_driver && options.elastic) driver_loss = outlive_driver(driver);
+  if (options.has_driver && options.elastic) driver_loss = make_driver_loss_pipe(driver);
   Descriptor parent = options.ends_with_parent ? open_pidfd(::getppid()) : Descriptor();
   const pid_t agent = ::fork();
   if (agent < 0) {
@@ -199,19 +202,19 @@ int run_job(const JobOptions& options) {
     return 1;
   }
   if (agent == 0) {
-    driver.loss.reset();
+    driver.loss_pipe.reset();
     ::_exit(run_as_agent(options, state, foreground, driver_loss, handled));
   }
   driver_loss.reset();
   const ProcessEnd end = forward_signals(agent, signals, driver, std::move(parent));
-  const std::string loss = loss_text(options, agent, end);
-  if (end.signal != 0 && options.elastic && !options.nodes) wait_for_workers(signals, loss);
+  const std::string agent_loss = describe_agent_loss(options, agent, end);
+  if (end.signal != 0 && options.elastic && !options.nodes) wait_for_workers(signals, agent_loss);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
-  // If the driver is lost, nobody reads the message. A launcher without workers can be replaced,
-  // which the driver knows.
-  if (end.signal != 0 && driver.is_there == options.has_driver && options.workers > 0)
-    print_error(loss + "; the job has ended");
+  // If the driver is lost, print no message, because the driver was its reader. Without workers,
+  // the job may go on with another launcher, and the driver reports that.
+  if (end.signal != 0 && driver.is_connected == options.has_driver && options.workers > 0)
+    print_error(agent_loss + "; the job has ended");
   return end.exit_code();
 }
 

@@ -78,7 +78,7 @@ TEST(ForegroundProcess, EndsWithItsParent) {
 }
 
 // A job outlives the shell that has started it.
-TEST(ForegroundProcess, UsuallyOutlivesItsParent) {
+TEST(ForegroundProcess, OutlivesItsParentByDefault) {
   LauncherInTest parent([] {
     if (::fork() == 0) ::_exit(run_job(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
     ::pause();
@@ -109,7 +109,7 @@ TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
 }
 
 // In a session of its own, as under `ssh -t` or `docker exec`.
-TEST(ForegroundProcess, GoesOnAfterControlZIfNoShellCouldContinueIt) {
+TEST(ForegroundProcess, CtrlZDoesNotStopAJobThatNoShellCouldContinue) {
   const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' CONT"));
   LauncherInTest foreground_process([&options] {
     ::setsid();

@@ -33,7 +33,7 @@ NodeLayout JobNodes::layout() const {
   return layout;
 }
 
-MeetingPlaces JobNodes::meeting_places() const {
+RendezvousAddresses JobNodes::rendezvous_addresses() const {
   const Endpoint endpoint = link_->endpoint();
   const Start& start = *link_->start_message();
   return {.job_store = endpoint.text(),
@@ -41,13 +41,13 @@ MeetingPlaces JobNodes::meeting_places() const {
           .master_port = static_cast<int>(start.master_port)};
 }
 
-// Every node reaches node 0 in its own way.
-FrameworkPlaces JobNodes::framework_places() const {
+// Each node uses its own address of node 0, because nodes may reach node 0 over different networks.
+FrameworkAddresses JobNodes::framework_addresses() const {
   const Start& start = *link_->start_message();
   const std::string host = link_->endpoint().host;
   std::vector<std::string> addresses = start.addresses;
   if (!addresses.empty()) addresses.front() = host;
-  return {.tensorflow = places_by_rank(layout(), addresses, start.tensorflow_ports),
+  return {.tensorflow = addresses_by_rank(layout(), addresses, start.tensorflow_ports),
           .jax = start.jax_port == 0 ? "" : host_and_port(host, start.jax_port)};
 }
 

@@ -1,5 +1,6 @@
-// JobNodes: this launcher's part in a job over several nodes: the job's secret, the link to the
-// other launchers, and what the workers of this node need to find the workers of the other nodes.
+// JobNodes: this launcher's part in a job over several nodes. It has the job's secret, the link to
+// the other launchers, and the addresses by which the workers of this node find those of the other
+// nodes.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,8 @@ namespace farandole {
 // Only one thread may use it.
 class JobNodes {
  public:
-  // Reads the secret and begins to look for the other nodes; NodeLink::advance() goes on. Call it
-  // in the process that keeps the object, because forked children do not get the secret. Errors:
+  // Reads the secret and begins to connect to the other nodes; NodeLink::advance() continues. Call
+  // it in the process that keeps the object, because forked children do not get the secret. Errors:
   // kFixCall if the file cannot be the secret; kStop.
   static Result<std::unique_ptr<JobNodes>> join(const NodeOptions& options,
                                                 const SecretSource& source, TimePoint now);
@@ -31,8 +32,8 @@ class JobNodes {
 
   // Call these when all nodes have joined (NodeLink::start_message()).
   NodeLayout layout() const;
-  MeetingPlaces meeting_places() const;
-  FrameworkPlaces framework_places() const;
+  RendezvousAddresses rendezvous_addresses() const;
+  FrameworkAddresses framework_addresses() const;
   // A descriptor that one worker inherits. Errors: kStop.
   Result<Descriptor> secret_for_worker() const;
 

@@ -57,11 +57,11 @@ struct JobOptions {
   // This launcher's part in a job over several hosts; empty if the job is on this host only.
   std::optional<NodeOptions> nodes;
   // Whether a driver (src/driver) has started this launcher. Then each byte of our standard input
-  // is a signal to pass on, and the end of the input means that the driver is gone. We write
-  // the lines of driver_lines.h to our standard output. If the job fails, only node 0 shows how.
+  // is a signal to pass on, and the end of the input means that the driver is gone. We write the
+  // lines of driver_lines.h to our standard output. If the job fails, only node 0 shows the reason.
   bool has_driver = false;
-  // Whether the job ends when the parent process of this launcher ends, as a process of a scheduler
-  // does that is killed.
+  // Whether the job ends when the parent process of this launcher ends. A scheduler may end a job
+  // by killing this parent.
   bool ends_with_parent = false;
   SecretSource secret;  // of the job, if there are several hosts
 };

@@ -94,11 +94,12 @@ class LauncherInTest {
   }
 
  private:
-  // Reads more output. Returns false at its end, or if nothing arrives for kHangGuardMs.
+  // Reads more output. Returns false at the end of the output, or if no output arrives for
+  // kTestTimeoutMs.
   bool read() {
-    constexpr int kHangGuardMs = 60'000;
+    constexpr int kTestTimeoutMs = 60'000;
     pollfd entry{output_end_.get(), POLLIN, 0};
-    if (::poll(&entry, 1, kHangGuardMs) <= 0) {
+    if (::poll(&entry, 1, kTestTimeoutMs) <= 0) {
       ADD_FAILURE() << "the launcher hangs; so far: " << output_;
       return false;
     }

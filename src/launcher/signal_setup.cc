@@ -39,8 +39,8 @@ void stop_after_ctrl_z() {
   ::kill(::getpid(), SIGCONT);
 }
 
-OriginalState save_and_adjust_state() {
-  OriginalState state{};
+OriginalProcessState save_and_adjust_state() {
+  OriginalProcessState state{};
   ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, the kernel does not report ended children
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);

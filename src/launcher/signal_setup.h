@@ -14,8 +14,8 @@ bool is_ignored(int signal);
 // already ignored when we started (nohup) stay ignored.
 sigset_t handled_signals();
 
-// Blocks the signals that the signalfd delivers, and those that would stop or end us when we write,
-// or when we create shared memory under `ulimit -f` (SIGXFSZ).
+// Blocks the signals that the signalfd delivers. Also blocks signals that would stop or end us when
+// we write, or when we create shared memory under `ulimit -f` (SIGXFSZ).
 void block_signals(const sigset_t& handled);
 
 // Stops this process as SIGTSTP does by default, until a SIGCONT. SIGTSTP must be blocked. If no
@@ -24,6 +24,6 @@ void block_signals(const sigset_t& handled);
 void stop_after_ctrl_z();
 
 // Raises the limit of open files for a job of many workers. Returns the original state.
-OriginalState save_and_adjust_state();
+OriginalProcessState save_and_adjust_state();
 
 }  // namespace farandole

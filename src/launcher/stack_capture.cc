@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-constexpr auto kTimeLimit = std::chrono::seconds(5);
+constexpr auto kCaptureTimeMax = std::chrono::seconds(5);
 constexpr std::size_t kTextBytesMax = 256 * 1024;
 
 }  // namespace
@@ -27,7 +27,7 @@ std::string find_py_spy() {
   return find_sibling_program("py-spy");
 }
 
-StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state)
+StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalProcessState& state)
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
 void StackCapture::request(const CapturedWorker& worker) {
@@ -46,23 +46,24 @@ void StackCapture::start_next() {
 
 Status StackCapture::start(const CapturedWorker& worker) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
-  // With --nonblocking, py-spy does not stop the worker whose memory it reads.
+  // With --nonblocking, py-spy does not stop the worker while it reads the worker's memory.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
                                          std::to_string(worker.pid)};
   const auto environment = merge_environment({inherited_environment()});
-  FARANDOLE_TRY_ASSIGN(StartedWorker started, start_worker({.command = command,
-                                                            .environment = environment,
-                                                            .inherited = {},
-                                                            .standard_output = stream.theirs.get(),
-                                                            .standard_error = stream.theirs.get(),
-                                                            .state = state_}));
+  FARANDOLE_TRY_ASSIGN(StartedProcess started,
+                       start_process({.command = command,
+                                      .environment = environment,
+                                      .inherited = {},
+                                      .standard_output = stream.theirs.get(),
+                                      .standard_error = stream.theirs.get(),
+                                      .state = state_}));
   if (!poller_.add(stream.ours.get(), Poller::Interest::kReading, tag_))
     ::syscall(SYS_pidfd_send_signal, started.pidfd.get(), SIGKILL, nullptr, 0);
   running_ = Running{worker,
                      std::move(started.pidfd),
                      std::move(stream.ours),
                      {},
-                     std::chrono::steady_clock::now() + kTimeLimit};
+                     std::chrono::steady_clock::now() + kCaptureTimeMax};
   return {};
 }
 

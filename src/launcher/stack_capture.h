@@ -17,8 +17,9 @@
 
 namespace farandole {
 
-// Returns "py-spy" if it is in PATH, otherwise the path of a py-spy in the folder of our own
-// program, as in a virtual environment that is not activated. Empty if py-spy is not found.
+// Returns "py-spy" if it is in PATH. Otherwise returns the path of a py-spy in the folder of our
+// own program, which may be a virtual environment that is not activated. Empty if py-spy is not
+// found.
 std::string find_py_spy();
 
 // Only one thread may use it. It starts child processes, which its owner must reap.
@@ -35,14 +36,14 @@ class StackCapture {
   };
 
   // `poller` and `state` must outlive this object. The poller reports our descriptors as `tag`.
-  StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state);
+  StackCapture(Poller& poller, std::uint64_t tag, const OriginalProcessState& state);
 
   // Whether py-spy was found.
   bool is_available() const { return !program_.empty(); }
   // Queues a capture. Call it only if is_available().
   void request(const CapturedWorker& worker);
-  // Call it when the poller reports our tag, and at the deadline. Returns a complete stack, if
-  // any.
+  // Call it when the poller reports our tag, and at the deadline. Returns a stack if one is
+  // complete now.
   std::optional<CapturedStack> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
   // Kills a running py-spy and starts no more.
@@ -62,7 +63,7 @@ class StackCapture {
 
   Poller& poller_;
   std::uint64_t tag_;
-  const OriginalState& state_;
+  const OriginalProcessState& state_;
   std::string program_;
   std::deque<CapturedWorker> queue_;
   std::optional<Running> running_;

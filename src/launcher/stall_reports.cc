@@ -17,13 +17,13 @@ namespace farandole {
 namespace {
 
 // A launcher answers within milliseconds, unless it is stopped or its host is overloaded.
-constexpr auto kSilenceTime = std::chrono::seconds(10);
+constexpr auto kAnswerTimeout = std::chrono::seconds(10);
 
 constexpr auto kIntervalWithoutWarnings = std::chrono::milliseconds(2500);
 
 std::string advice_to_install(const std::vector<int>& ranks) {
   return format_text("  install py-spy (`pip install py-spy`) to see here what {} {}",
-                     name_ranks(ranks), ranks.size() == 1 ? "does" : "do");
+                     ranks_text(ranks), ranks.size() == 1 ? "does" : "do");
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ std::optional<TimePoint> StallReports::next_check() const {
 
 void StallReports::check(TimePoint now) {
   last_check_ = now;
-  if (others_.link == nullptr) return judge(workers_.of_node(), now);
+  if (others_.link == nullptr) return show_stalls(workers_.of_this_node(), now);
   ask_other_nodes(now);
 }
 
@@ -58,15 +58,15 @@ void StallReports::ask_other_nodes(TimePoint now) {
         missing_answers_ += layout_.workers[static_cast<std::size_t>(node)];
     asked_at_ = now;
     others_.link->tell(WorkersWanted());
-    judge_if_complete(now);
-  } else if (now >= asked_at_ + kSilenceTime && !std::exchange(silence_reported_, true)) {
+    show_stalls_if_complete(now);
+  } else if (now >= asked_at_ + kAnswerTimeout && !std::exchange(missing_reports_shown_, true)) {
     const auto silent = silent_nodes();
-    show_(
-        format_text("the {} of {} {} not answered for {} s, so nobody can say who waits for whom; "
-                    "is the host overloaded, or the launcher stopped?",
-                    silent.size() == 1 ? "launcher" : "launchers",
-                    name_nodes({silent.begin(), silent.end()}), silent.size() == 1 ? "has" : "have",
-                    std::chrono::duration_cast<std::chrono::seconds>(now - asked_at_).count()));
+    show_(format_text(
+        "the {} of {} {} not answered for {} s, so it is unknown which ranks wait; "
+        "is the host overloaded, or the launcher stopped?",
+        silent.size() == 1 ? "launcher" : "launchers",
+        node_list_text({silent.begin(), silent.end()}), silent.size() == 1 ? "has" : "have",
+        std::chrono::duration_cast<std::chrono::seconds>(now - asked_at_).count()));
   }
 }
 
@@ -86,19 +86,19 @@ std::vector<std::uint32_t> StallReports::silent_nodes() const {
 void StallReports::handle(const NodeMessage& message, TimePoint now) {
   if (std::holds_alternative<WorkersWanted>(message)) {
     std::uint32_t rank = static_cast<std::uint32_t>(layout_.first_rank());
-    for (const WatchedWorker& worker : workers_.of_node()) {
+    for (const WatchedWorker& worker : workers_.of_this_node()) {
       const Bytes report = encode_worker(worker, now);
       others_.link->tell(
           WorkerReport{rank++, {reinterpret_cast<const char*>(report.data()), report.size()}});
     }
   }
-  if (const auto* report = std::get_if<WorkerReport>(&message)) keep(*report, now);
+  if (const auto* report = std::get_if<WorkerReport>(&message)) store_report(*report, now);
   if (const auto* wanted = std::get_if<StacksWanted>(&message))
     request_own_stacks({wanted->ranks.begin(), wanted->ranks.end()});
   if (const auto* stack = std::get_if<StackReport>(&message)) show(*stack);
 }
 
-void StallReports::keep(const WorkerReport& report, TimePoint now) {
+void StallReports::store_report(const WorkerReport& report, TimePoint now) {
   const auto bytes = std::as_bytes(std::span(report.report));
   auto worker = decode_worker(bytes, now);
   const bool is_of_other_node = report.rank >= static_cast<std::uint32_t>(layout_.local_size()) &&
@@ -106,17 +106,17 @@ void StallReports::keep(const WorkerReport& report, TimePoint now) {
   if (!worker || !is_of_other_node) return;
   others_.reports->store(static_cast<int>(report.rank), bytes, now);
   if (!std::exchange(answers_[report.rank], std::move(worker))) --missing_answers_;
-  judge_if_complete(now);
+  show_stalls_if_complete(now);
 }
 
-void StallReports::judge_if_complete(TimePoint now) {
+void StallReports::show_stalls_if_complete(TimePoint now) {
   if (missing_answers_ > 0) return;
-  const WatchedWorker lost{.host = "?", .report = {}, .end = "is lost"};
-  std::vector<WatchedWorker> all = workers_.of_node();
+  const WatchedWorker lost_worker{.host = "?", .report = {}, .end = "is lost"};
+  std::vector<WatchedWorker> all = workers_.of_this_node();
   for (std::size_t slot = all.size(); slot < answers_.size(); ++slot)
-    all.push_back(answers_[slot] ? *std::move(answers_[slot]) : lost);
+    all.push_back(answers_[slot] ? *std::move(answers_[slot]) : lost_worker);
   answers_.clear();
-  judge(all, now);
+  show_stalls(all, now);
 }
 
 std::vector<int> StallReports::slots() const {
@@ -127,7 +127,7 @@ std::vector<int> StallReports::slots() const {
   return slots;
 }
 
-void StallReports::judge(const std::vector<WatchedWorker>& by_slot, TimePoint now) {
+void StallReports::show_stalls(const std::vector<WatchedWorker>& by_slot, TimePoint now) {
   if (!watch_.is_on()) return;
   std::vector<WatchedWorker> workers;
   for (const int slot : slots()) workers.push_back(by_slot.at(static_cast<std::size_t>(slot)));
@@ -155,17 +155,17 @@ std::optional<std::size_t> StallReports::local_rank_of(int rank) const {
   return is_own ? std::optional(static_cast<std::size_t>(local_rank)) : std::nullopt;
 }
 
-// `ranks` may have ranks of other nodes, whose launchers capture their stacks.
+// `ranks` may include ranks of other nodes. The launchers of those nodes capture their stacks.
 void StallReports::request_own_stacks(const std::vector<int>& ranks) {
-  std::vector<int> own;
+  std::vector<int> own_ranks;
   for (const int rank : ranks)
-    if (local_rank_of(rank)) own.push_back(rank);
-  if (own.empty()) return;
+    if (local_rank_of(rank)) own_ranks.push_back(rank);
+  if (own_ranks.empty()) return;
   if (!stacks_.is_available()) {
-    return pass_on({{advice_to_install(own)}});
+    return pass_on({{advice_to_install(own_ranks)}});
   }
-  const auto workers = workers_.of_node();
-  for (const int rank : own) stacks_.request({rank, workers.at(*local_rank_of(rank)).pid});
+  const auto workers = workers_.of_this_node();
+  for (const int rank : own_ranks) stacks_.request({rank, workers.at(*local_rank_of(rank)).pid});
 }
 
 void StallReports::show_stack(TimePoint now) {
@@ -176,7 +176,7 @@ void StallReports::show_stack(TimePoint now) {
     // All workers of this node are on one host.
     report.lines.push_back(
         format_text("rank {} ({}, pid {}) is here, innermost call first:", stack->worker.rank,
-                    workers_.of_node().front().host, stack->worker.pid));
+                    workers_.of_this_node().front().host, stack->worker.pid));
     report.lines.insert(report.lines.end(), stack->lines.begin(), stack->lines.end());
   } else if (!std::exchange(failure_reported_, true)) {
     report.lines.push_back(

@@ -25,10 +25,10 @@ namespace farandole {
 class StallReports {
  public:
   // Shows one line to the user.
-  using Show = std::function<void(const std::string& line)>;
+  using ShowLine = std::function<void(const std::string& line)>;
 
   // `stacks` captures the stacks of workers of this node.
-  StallReports(Duration warn_after, StackCapture stacks, Show show)
+  StallReports(Duration warn_after, StackCapture stacks, ShowLine show)
       : watch_(warn_after), stacks_(std::move(stacks)), show_(std::move(show)) {}
 
   struct OtherNodes {
@@ -36,14 +36,14 @@ class StallReports {
     WorkerReports* reports = nullptr;  // where node 0 keeps the answers; null on other nodes
   };
   struct Workers {
-    std::function<std::vector<WatchedWorker>()> of_node;  // returns those of this node
-    // Returns the slots of the members of an elastic job by rank; null if the ranks are the slots.
-    // The workers of all nodes have slots in the order of nodes and local ranks.
+    std::function<std::vector<WatchedWorker>()> of_this_node;  // returns those of this node
+    // Returns the slots of the members of an elastic job by rank; null if every rank equals its
+    // slot. The slots are numbered node by node, and within a node by local rank.
     std::function<std::vector<int>()> slots_by_rank{};
   };
   // Call it when the workers have started.
   void begin(const NodeLayout& layout, const OtherNodes& others, Workers workers, TimePoint now);
-  // A node has left the job, or has joined it. An open question is asked again.
+  // Call it when a node has left or joined the job. An open question is asked again.
   void nodes_changed(const NodeLayout& layout) {
     layout_ = layout;
     answers_.clear();
@@ -66,9 +66,9 @@ class StallReports {
 
  private:
   void ask_other_nodes(TimePoint now);
-  void keep(const WorkerReport& report, TimePoint now);
-  void judge(const std::vector<WatchedWorker>& by_slot, TimePoint now);
-  void judge_if_complete(TimePoint now);
+  void store_report(const WorkerReport& report, TimePoint now);
+  void show_stalls(const std::vector<WatchedWorker>& by_slot, TimePoint now);
+  void show_stalls_if_complete(TimePoint now);
   std::vector<int> slots() const;
   std::optional<std::size_t> local_rank_of(int rank) const;
   void request_stacks(const std::vector<int>& ranks);
@@ -79,7 +79,7 @@ class StallReports {
 
   StallWatch watch_;
   StackCapture stacks_;
-  Show show_;
+  ShowLine show_;
   NodeLayout layout_;
   OtherNodes others_;
   Workers workers_;
@@ -88,8 +88,9 @@ class StallReports {
   std::vector<std::optional<WatchedWorker>> answers_;
   int missing_answers_ = 0;
   TimePoint asked_at_{};
-  bool silence_reported_ = false;
-  bool failure_reported_ = false;  // of py-spy; reported once, because the next ranks fail alike
+  bool missing_reports_shown_ = false;
+  // A failure of py-spy is reported once, because py-spy fails for all ranks in the same way.
+  bool failure_reported_ = false;
 };
 
 }  // namespace farandole

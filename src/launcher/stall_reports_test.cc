@@ -47,16 +47,16 @@ class Launcher {
     report.calls = {call};
     report.wait = {.handle = 1, .since = kStart, .until = {}};
   }
-  std::vector<NodeMessage> take_told() {
+  std::vector<NodeMessage> take_messages() {
     std::vector<NodeMessage> messages;
-    for (auto& [node, message] : std::exchange(link.told, {}))
+    for (auto& [node, message] : std::exchange(link.sent_messages, {}))
       messages.push_back(std::move(message));
     return messages;
   }
   // Answers the questions, and gives the answers to `asker`.
   void answer(const std::vector<NodeMessage>& questions, Launcher& asker, TimePoint now) {
     for (const NodeMessage& question : questions) reports.handle(question, now);
-    for (const NodeMessage& answer : take_told()) asker.reports.handle(answer, now);
+    for (const NodeMessage& answer : take_messages()) asker.reports.handle(answer, now);
   }
 
   NodeLinkInTest link;
@@ -72,7 +72,7 @@ class Launcher {
   }
 
   NodeLayout layout_;
-  OriginalState state_{};
+  OriginalProcessState state_{};
   Poller poller_ = poller();
 
  public:
@@ -89,7 +89,7 @@ class StallReportsTest : public ::testing::Test {
   std::string path_ = std::getenv("PATH");
 };
 
-TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
+TEST_F(StallReportsTest, FindsStallsOnAllNodes) {
   Launcher zero(0);
   Launcher one(1);
   Launcher two(2);
@@ -99,7 +99,7 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
   const TimePoint now = kStart + seconds(12);
   ASSERT_EQ(zero.reports.next_check(), kStart + Duration(seconds(10)) / 4);
   zero.reports.check(now);
-  const auto questions = zero.take_told();
+  const auto questions = zero.take_messages();
   ASSERT_EQ(questions.size(), 1);
   one.answer(questions, zero, now);
   EXPECT_THAT(zero.lines, IsEmpty());  // node 2 has not answered yet
@@ -110,7 +110,7 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
                           "  rank 2 (host1, pid 100) has not called it; it has made no call since "
                           "init(), 12.0 s ago"));
   // Rank 2 runs on node 1, so node 1 must capture its stack.
-  const auto wanted = zero.take_told();
+  const auto wanted = zero.take_messages();
   ASSERT_EQ(wanted.size(), 1);
   two.answer(wanted, zero, now);
   EXPECT_EQ(zero.lines.size(), 3);
@@ -125,28 +125,28 @@ TEST_F(StallReportsTest, JudgesTheRanksOfAllNodes) {
             kStart);
 }
 
-TEST_F(StallReportsTest, AQuestionIsAskedAgainWhenAllHaveAnswered) {
+TEST_F(StallReportsTest, AsksAgainWhenAllHaveAnswered) {
   Launcher zero(0);
   Launcher one(1);
   Launcher two(2);
   for (int round = 1; round < 4; ++round) {
     const TimePoint now = kStart + seconds(3 * round);
     zero.reports.check(now);
-    const auto questions = zero.take_told();
+    const auto questions = zero.take_messages();
     ASSERT_EQ(questions.size(), 1);
     two.answer(questions, zero, now);
     zero.reports.check(now + seconds(1));
-    EXPECT_THAT(zero.take_told(), IsEmpty());
+    EXPECT_THAT(zero.take_messages(), IsEmpty());
     one.answer(questions, zero, now + seconds(2));
   }
   EXPECT_THAT(zero.lines, IsEmpty());
 }
 
-TEST_F(StallReportsTest, ANodeThatDoesNotAnswerIsNamedOnce) {
+TEST_F(StallReportsTest, WarnsOnceAboutANodeThatDoesNotAnswer) {
   Launcher zero(0);
   Launcher one(1);
   zero.reports.check(kStart);
-  one.answer(zero.take_told(), zero, kStart);
+  one.answer(zero.take_messages(), zero, kStart);
   zero.reports.check(kStart + seconds(9));
   EXPECT_THAT(zero.lines, IsEmpty());
   for (const int passed : {10, 20, 30}) zero.reports.check(kStart + seconds(passed));
@@ -154,7 +154,7 @@ TEST_F(StallReportsTest, ANodeThatDoesNotAnswerIsNamedOnce) {
               ElementsAre(HasSubstr("the launcher of node 2 has not answered for 10 s")));
 }
 
-TEST_F(StallReportsTest, NonsenseFromAnotherNodeIsIgnored) {
+TEST_F(StallReportsTest, InvalidReportsFromAnotherNodeAreIgnored) {
   Launcher zero(0);
   zero.reports.handle(WorkerReport{0, "early"}, kStart);
   zero.reports.check(kStart);

@@ -18,19 +18,19 @@ namespace farandole {
 namespace {
 
 // If no piece arrives for this time, the job ends without the other events.
-constexpr auto kProgressTime = std::chrono::seconds(30);
+constexpr auto kProgressTimeout = std::chrono::seconds(30);
 // After this time, the user learns why the job has not ended yet.
-constexpr auto kQuietTime = std::chrono::seconds(5);
+constexpr auto kNoticeDelay = std::chrono::seconds(5);
 constexpr std::size_t kPieceBytes = 60'000;  // fits into a frame
-// How many pieces may be on their way from one node, and from all nodes together.
-constexpr std::uint32_t kPiecesOfNode = 8;
-constexpr std::uint32_t kPiecesOfJob = 64;
-// How often a sender reads until it sends a piece that is not full, because the lines of other
-// ranks do not count.
-constexpr int kReadsOfPiece = 64;
+// The largest numbers of requested pieces that have not arrived: from one node, and from all nodes.
+constexpr std::uint32_t kNodePiecesMax = 8;
+constexpr std::uint32_t kJobPiecesMax = 64;
+// A sender skips the lines of other ranks. After this number of reads, it sends a piece even if the
+// piece is not full.
+constexpr int kReadsPerPieceMax = 64;
 
-// All ranks together keep to the limit, except for calls that had begun. So only the files of a job
-// that has started its timeline several times are much longer.
+// The events of all ranks together stay below the limit, except for calls that had already begun. A
+// file is much longer only if the job has started its timeline several times.
 std::size_t bytes_with_slack(std::size_t bytes_max) {
   return bytes_max + bytes_max / 4 + (std::size_t{1} << 20);
 }
@@ -55,30 +55,32 @@ TraceHead trace_head_of_job(const StoreServer& store, TimePoint now) {
 }
 
 TimelineCollection::TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target,
-                                       Show show)
+                                       ShowLine show)
     : layout_(layout), link_(link), target_(std::move(target)), show_(std::move(show)) {}
 
 void TimelineCollection::begin(const TraceHead& job, TimePoint now) {
-  begun_ = last_progress_ = now;
+  begin_time_ = last_progress_ = now;
   if (layout_.node == 0) {
     std::string first_event;
     if (target_.path.empty()) {
       // There is nothing to collect.
     } else if (job.job.empty()) {
-      // Without workers, this launcher may have taken the place of a lost one.
-      if (layout_.local_size() == 0) skip("no group was formed since this launcher has started");
+      // A launcher without workers may have replaced a lost launcher.
+      if (layout_.local_size() == 0)
+        warn_not_collected("no group was formed since this launcher has started");
     } else if (const Status opened = open_own_file(job, first_event); opened.ok()) {
-      ask(job.job, first_event);
+      request_timelines(job.job, first_event);
     } else {
-      skip(opened.message() +
-           "; if the program changes its working directory, give --timeline an absolute path");
+      warn_not_collected(
+          opened.message() +
+          "; if the program changes its working directory, give --timeline an absolute path");
     }
     end_if_complete();
   }
-  time_passed(now);
+  handle_deadline(now);
 }
 
-void TimelineCollection::skip(const std::string& why) const {
+void TimelineCollection::warn_not_collected(const std::string& why) const {
   if (layout_.node != 0 || target_.path.empty()) return;
   show_("the timelines of the other nodes stay in their own files: " + why);
 }
@@ -93,48 +95,48 @@ Status TimelineCollection::open_own_file(const TraceHead& job, std::string& firs
   return {};
 }
 
-void TimelineCollection::ask(const std::string& job, const std::string& first_event) {
+void TimelineCollection::request_timelines(const std::string& job, const std::string& first_event) {
   int first_rank = layout_.local_size();
   for (int node = 1; node < layout_.nodes(); ++node) {
     const int ranks = layout_.workers.at(static_cast<std::size_t>(node));
-    sources_.emplace(static_cast<std::uint32_t>(node), Source{.ranks = {first_rank, ranks}});
+    senders_.emplace(static_cast<std::uint32_t>(node), Sender{.ranks = {first_rank, ranks}});
     first_rank += ranks;
   }
-  const auto share = kPiecesOfJob / static_cast<std::uint32_t>(std::max(1, layout_.nodes() - 1));
+  const auto share = kJobPiecesMax / static_cast<std::uint32_t>(std::max(1, layout_.nodes() - 1));
   link_.tell(TimelineWanted{
-      .pieces = std::clamp(share, 1U, kPiecesOfNode), .job = job, .first_event = first_event});
+      .pieces = std::clamp(share, 1U, kNodePiecesMax), .job = job, .first_event = first_event});
 }
 
 void TimelineCollection::handle(const NodeMessage& message, TimePoint now) {
   if (const auto* wanted = std::get_if<TimelineWanted>(&message)) {
     answer(*wanted);
   } else if (const auto* piece = std::get_if<TimelinePiece>(&message)) {
-    keep(*piece);
+    store_piece(*piece);
   } else if (const auto* end = std::get_if<TimelineEnd>(&message)) {
-    finish(end->node, escape_controls(end->why));
+    finish_node(end->node, escape_controls(end->why));
   } else {
     return;
   }
   last_progress_ = now;
 }
 
-void TimelineCollection::keep(const TimelinePiece& piece) {
-  const auto source = sources_.find(piece.node);
-  if (source == sources_.end()) return;
-  const std::string why = append(source->second, piece.text);
+void TimelineCollection::store_piece(const TimelinePiece& piece) {
+  const auto sender = senders_.find(piece.node);
+  if (sender == senders_.end()) return;
+  const std::string why = append(sender->second, piece.text);
   if (why.empty())
     link_.tell_node(static_cast<int>(piece.node),
                     TimelineWanted{.pieces = 1, .job = "", .first_event = ""});
   else
-    finish(piece.node, why);
+    finish_node(piece.node, why);
 }
 
-std::string TimelineCollection::append(Source& source, const std::string& text) {
-  std::string lines = std::exchange(source.rest, {}) + text;
+std::string TimelineCollection::append(Sender& sender, const std::string& text) {
+  std::string lines = std::exchange(sender.incomplete_line, {}) + text;
   const std::size_t end = lines.rfind('\n') + 1;
-  source.rest = lines.substr(end);
+  sender.incomplete_line = lines.substr(end);
   lines.resize(end);
-  if (source.rest.size() > kTraceLineBytesMax || !are_lines_of(lines, source.ranks))
+  if (sender.incomplete_line.size() > kTraceLineBytesMax || !are_lines_of(lines, sender.ranks))
     return "its launcher has sent a text that is not the timeline of its ranks";
   if (lines.empty()) return {};
   if (file_->bytes() + lines.size() > bytes_with_slack(target_.bytes_max))
@@ -142,60 +144,60 @@ std::string TimelineCollection::append(Source& source, const std::string& text) 
   return file_->append(lines).message();
 }
 
-void TimelineCollection::finish(std::uint32_t node, const std::string& why) {
-  if (sources_.erase(node) == 0) return;
-  if (!why.empty()) incomplete_[why].push_back(static_cast<int>(node));
+void TimelineCollection::finish_node(std::uint32_t node, const std::string& why) {
+  if (senders_.erase(node) == 0) return;
+  if (!why.empty()) incomplete_nodes_[why].push_back(static_cast<int>(node));
   end_if_complete();
 }
 
 void TimelineCollection::end_if_complete() {
-  if (!sources_.empty() || std::exchange(over_, true)) return;
+  if (!senders_.empty() || std::exchange(is_over_, true)) return;
   if (file_) file_->close();
   link_.tell(TimelineWanted());
-  for (auto& [why, nodes] : incomplete_) {
+  for (auto& [why, nodes] : incomplete_nodes_) {
     std::ranges::sort(nodes);
     show_(format_text("the timeline `{}` may lack events of {}: {}", target_.path,
-                      name_nodes(nodes), why));
+                      node_list_text(nodes), why));
   }
 }
 
 void TimelineCollection::give_up(const std::string& why) {
-  while (!sources_.empty()) finish(sources_.begin()->first, why);
+  while (!senders_.empty()) finish_node(senders_.begin()->first, why);
 }
 
-void TimelineCollection::time_passed(TimePoint now) {
+void TimelineCollection::handle_deadline(TimePoint now) {
   if (layout_.node != 0) {
-    over_ = over_ || !link_.is_connected(0) || now >= last_progress_ + kProgressTime;
+    is_over_ = is_over_ || !link_.is_connected(0) || now >= last_progress_ + kProgressTimeout;
     return;
   }
-  for (auto source = sources_.begin(); source != sources_.end();) {
-    const std::uint32_t node = (source++)->first;
-    if (!link_.is_connected(static_cast<int>(node))) finish(node, "its launcher has ended");
+  for (auto sender = senders_.begin(); sender != senders_.end();) {
+    const std::uint32_t node = (sender++)->first;
+    if (!link_.is_connected(static_cast<int>(node))) finish_node(node, "its launcher has ended");
   }
-  if (now >= last_progress_ + kProgressTime)
-    give_up(format_text("its launcher has sent nothing for {} s", kProgressTime.count()));
-  if (!over_ && now >= begun_ + kQuietTime && !std::exchange(told_wait_, true))
+  if (now >= last_progress_ + kProgressTimeout)
+    give_up(format_text("its launcher has sent nothing for {} s", kProgressTimeout.count()));
+  if (!is_over_ && now >= begin_time_ + kNoticeDelay && !std::exchange(has_shown_wait_, true))
     show_("collecting the timelines of the other nodes; Ctrl-C ends this");
 }
 
 TimePoint TimelineCollection::deadline() const {
-  const TimePoint limit = last_progress_ + kProgressTime;
-  return layout_.node != 0 || told_wait_ ? limit : std::min(limit, begun_ + kQuietTime);
+  const TimePoint limit = last_progress_ + kProgressTimeout;
+  return layout_.node != 0 || has_shown_wait_ ? limit : std::min(limit, begin_time_ + kNoticeDelay);
 }
 
 void TimelineCollection::answer(const TimelineWanted& wanted) {
-  over_ = over_ || wanted.pieces == 0;
-  if (over_ || has_sent_all_) return;
+  is_over_ = is_over_ || wanted.pieces == 0;
+  if (is_over_ || has_sent_all_) return;
   if (!reader_) {
     const Status opened = open_reader(wanted);
     if (!opened.ok() || !reader_) return send_end(opened.message());
   }
-  const std::uint32_t pieces = std::min(wanted.pieces, kPiecesOfNode);
+  const std::uint32_t pieces = std::min(wanted.pieces, kNodePiecesMax);
   for (std::uint32_t i = 0; i < pieces && !has_sent_all_; ++i)
     if (const Status sent = send_piece(); !sent.ok()) return send_end(sent.message());
 }
 
-// Opens nothing if there is nothing to send.
+// Opens no file if there are no events to send.
 Status TimelineCollection::open_reader(const TimelineWanted& wanted) {
   if (target_.path.empty()) return {};
   const TraceReader::Ranks own_ranks{layout_.first_rank(), layout_.local_size()};
@@ -205,7 +207,8 @@ Status TimelineCollection::open_reader(const TimelineWanted& wanted) {
 }
 
 Status TimelineCollection::send_piece() {
-  for (int i = 0; i < kReadsOfPiece && unsent_.size() < kPieceBytes && !reader_->at_end(); ++i) {
+  for (int i = 0; i < kReadsPerPieceMax && unsent_.size() < kPieceBytes && !reader_->at_end();
+       ++i) {
     FARANDOLE_TRY_ASSIGN(const std::string lines, reader_->next());
     unsent_ += lines;
   }

@@ -1,6 +1,6 @@
 // TimelineCollection: at the end of a job over several nodes, node 0's launcher adds the events of
 // all other nodes to its own timeline file. It asks the other launchers for pieces of their files,
-// a few at a time, so that neither memory nor a slow disk limits the size of the files. If
+// a few at a time. So the files may be larger than the memory, and the disk may be slow. If
 // something fails, the user gets a warning, and the files of the other nodes stay where they are.
 #pragma once
 
@@ -30,7 +30,7 @@ TraceHead trace_head_of_job(const StoreServer& store, TimePoint now);
 class TimelineCollection {
  public:
   // Shows one line to the user.
-  using Show = std::function<void(const std::string& line)>;
+  using ShowLine = std::function<void(const std::string& line)>;
   // The timeline that the user has requested for this node.
   struct Target {
     std::string path;           // empty: none
@@ -38,39 +38,39 @@ class TimelineCollection {
   };
 
   // `link` is borrowed.
-  TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, Show show);
+  TimelineCollection(const NodeLayout& layout, NodeLink& link, Target target, ShowLine show);
   // The job has got a new node.
   void nodes_changed(const NodeLayout& layout) { layout_ = layout; }
 
   // Call it when all nodes have ended. `job` is the head of the job's files, which only node 0 must
   // know.
   void begin(const TraceHead& job, TimePoint now);
-  // Instead of begin(): warns the user of node 0 that nothing is collected.
-  void skip(const std::string& why) const;
+  // Instead of begin(): warns the user of node 0 that no timelines are collected.
+  void warn_not_collected(const std::string& why) const;
   // Handles a question of node 0, or an answer to a question of ours.
   void handle(const NodeMessage& message, TimePoint now);
   // Call it after every wait.
-  void time_passed(TimePoint now);
+  void handle_deadline(TimePoint now);
   // Node 0: ends the collection, and warns the user about the nodes that have not sent all events.
   void give_up(const std::string& why);
 
-  bool is_over() const { return over_; }
-  // When to call time_passed().
+  bool is_over() const { return is_over_; }
+  // When to call handle_deadline().
   TimePoint deadline() const;
 
  private:
   // What node 0 knows about another node.
-  struct Source {
+  struct Sender {
     TraceReader::Ranks ranks;
-    std::string rest{};  // the beginning of a line whose end has not arrived yet
+    std::string incomplete_line{};  // the beginning of a line that has not arrived completely yet
   };
 
   Status open_own_file(const TraceHead& job, std::string& first_event);
-  void ask(const std::string& job, const std::string& first_event);
-  void keep(const TimelinePiece& piece);
+  void request_timelines(const std::string& job, const std::string& first_event);
+  void store_piece(const TimelinePiece& piece);
   // Returns the reason if the text cannot be added, and an empty string otherwise.
-  std::string append(Source& source, const std::string& text);
-  void finish(std::uint32_t node, const std::string& why);
+  std::string append(Sender& sender, const std::string& text);
+  void finish_node(std::uint32_t node, const std::string& why);
   void end_if_complete();
   void answer(const TimelineWanted& wanted);
   Status open_reader(const TimelineWanted& wanted);
@@ -80,18 +80,19 @@ class TimelineCollection {
   NodeLayout layout_;
   NodeLink& link_;
   Target target_;
-  Show show_;
-  bool over_ = false;
-  bool told_wait_ = false;
-  TimePoint begun_{};
+  ShowLine show_;
+  bool is_over_ = false;
+  bool has_shown_wait_ = false;
+  TimePoint begin_time_{};
   TimePoint last_progress_{};
 
-  // Node 0.
+  // The state of node 0.
   std::optional<TraceFile> file_;
-  std::map<std::uint32_t, Source> sources_;             // the nodes that still send
-  std::map<std::string, std::vector<int>> incomplete_;  // nodes that have not sent all, by reason
+  std::map<std::uint32_t, Sender> senders_;  // the nodes that still send
+  // The nodes that have not sent all events, by reason.
+  std::map<std::string, std::vector<int>> incomplete_nodes_;
 
-  // The other nodes.
+  // The state of the other nodes.
   std::optional<TraceReader> reader_;
   std::string unsent_;
   bool has_sent_all_ = false;

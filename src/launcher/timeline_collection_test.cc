@@ -64,13 +64,13 @@ class TimelineCollectionTest : public ::testing::Test {
   }
   // Carries the messages between node 0 and the others until no more arrive. Returns how many
   // pieces arrived.
-  static int carry(Node& zero, const std::vector<Node*>& others) {
+  static int deliver_all(Node& zero, const std::vector<Node*>& others) {
     int pieces = 0;
-    while (!zero.link.told.empty()) {
-      for (const auto& [node, message] : std::exchange(zero.link.told, {}))
+    while (!zero.link.sent_messages.empty()) {
+      for (const auto& [node, message] : std::exchange(zero.link.sent_messages, {}))
         deliver(node, message, others);
       for (Node* other : others)
-        for (const auto& [node, message] : std::exchange(other->link.told, {})) {
+        for (const auto& [node, message] : std::exchange(other->link.sent_messages, {})) {
           pieces += std::holds_alternative<TimelinePiece>(message) ? 1 : 0;
           zero.collection.handle(message, kJobStart);
         }
@@ -83,14 +83,14 @@ class TimelineCollectionTest : public ::testing::Test {
 
 TEST_F(TimelineCollectionTest, OnlyNodeZeroSaysThatNothingIsCollected) {
   const Node zero(0, path(0));
-  zero.collection.skip("not all nodes have ended");
+  zero.collection.warn_not_collected("not all nodes have ended");
   EXPECT_THAT(zero.lines,
               ElementsAre("the timelines of the other nodes stay in their own files: not "
                           "all nodes have ended"));
   const Node without_timeline(0, "");
   const Node one(1, path(1));
-  without_timeline.collection.skip("not all nodes have ended");
-  one.collection.skip("not all nodes have ended");
+  without_timeline.collection.warn_not_collected("not all nodes have ended");
+  one.collection.warn_not_collected("not all nodes have ended");
   EXPECT_THAT(without_timeline.lines, IsEmpty());
   EXPECT_THAT(one.lines, IsEmpty());
 }
@@ -104,7 +104,7 @@ TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
   Node two(2, path(2));
   zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_FALSE(zero.collection.is_over());
-  carry(zero, {&one, &two});
+  deliver_all(zero, {&one, &two});
   for (Node* node : {&zero, &one, &two}) {
     node->collection.begin({}, kJobStart);
     EXPECT_TRUE(node->collection.is_over());
@@ -115,7 +115,7 @@ TEST_F(TimelineCollectionTest, NodeZeroGetsTheEventsOfAllNodes) {
   EXPECT_EQ(read(path(1)), trace_line_of(2) + trace_line_of(2, "y")) << "the file stays";
 }
 
-TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
+TEST_F(TimelineCollectionTest, LongFilesArriveInPieces) {
   std::string lines = trace_line_of(2, std::string(150'000, 'z'));
   for (int i = 0; i < 20'000; ++i) lines += trace_line_of(2, std::to_string(i));
   write(path(0), trace_line_of(0));
@@ -124,7 +124,7 @@ TEST_F(TimelineCollectionTest, LongFilesComeInPiecesOfWholeOrCutLines) {
   Node one(1, path(1));
   Node two(2, "");
   zero.collection.begin({.job = "job"}, kJobStart);
-  EXPECT_GE(carry(zero, {&one, &two}), 1 + static_cast<int>(lines.size() / 60'000));
+  EXPECT_GE(deliver_all(zero, {&one, &two}), 1 + static_cast<int>(lines.size() / 60'000));
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0), 2, 1), lines);
 }
@@ -133,20 +133,20 @@ TEST_F(TimelineCollectionTest, ASenderWaitsForRequests) {
   write(path(1), trace_line_of(2, std::string(200'000, 'z')));
   Node one(1, path(1));
   one.collection.begin({}, kJobStart);
-  EXPECT_THAT(one.link.told, IsEmpty());
+  EXPECT_THAT(one.link.sent_messages, IsEmpty());
   one.collection.handle(TimelineWanted{2, "job", "{}"}, kJobStart);
-  EXPECT_THAT(one.link.told, SizeIs(2));
+  EXPECT_THAT(one.link.sent_messages, SizeIs(2));
   one.collection.handle(TimelineWanted{1000, "", ""}, kJobStart);
-  EXPECT_THAT(one.link.told, SizeIs(4 + 1));
-  EXPECT_EQ(one.link.told.back().second, (NodeMessage(TimelineEnd{1, ""})));
+  EXPECT_THAT(one.link.sent_messages, SizeIs(4 + 1));
+  EXPECT_EQ(one.link.sent_messages.back().second, (NodeMessage(TimelineEnd{1, ""})));
   one.collection.handle(TimelineWanted{1, "", ""}, kJobStart);
-  EXPECT_THAT(one.link.told, SizeIs(4 + 1));
+  EXPECT_THAT(one.link.sent_messages, SizeIs(4 + 1));
   EXPECT_FALSE(one.collection.is_over());
   one.collection.handle(TimelineWanted{}, kJobStart);
   EXPECT_TRUE(one.collection.is_over());
 }
 
-TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
+TEST_F(TimelineCollectionTest, ASharedFileGetsEachEventOnce) {
   write(path(0),
         trace_line_of(2) + trace_line_of(0) + trace_line_of(1));  // node 1 has the file, too
   write(path(1), trace_line_of(3));
@@ -154,7 +154,7 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node one(1, path(0));
   Node two(2, path(1));
   zero.collection.begin({.job = "job"}, kJobStart);
-  carry(zero, {&one, &two});
+  deliver_all(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_EQ(read(path(0)),
             trace_line_of(2) + trace_line_of(0) + trace_line_of(1) + trace_line_of(3));
@@ -165,19 +165,20 @@ TEST_F(TimelineCollectionTest, SharedFilesGetNoEventTwice) {
   Node second(1, folder_ + "/b");
   Node third(2, folder_ + "/b");
   first.collection.begin({.job = "job"}, kJobStart);
-  carry(first, {&second, &third});
+  deliver_all(first, {&second, &third});
   EXPECT_EQ(read(folder_ + "/a"),
             trace_line_of(0) + trace_line_of(2) + trace_line_of(3) + trace_line_of(3, "y"));
 }
 
-TEST_F(TimelineCollectionTest, NothingIsCollectedWithoutATimeline) {
+TEST_F(TimelineCollectionTest, WithoutATimelineNoEventsAreCollected) {
   Node without_path(0, "");
   without_path.collection.begin({.job = "job"}, kJobStart);
   Node without_job(0, path(0));
   without_job.collection.begin({}, kJobStart);
   for (Node* node : {&without_path, &without_job}) {
     EXPECT_TRUE(node->collection.is_over());
-    EXPECT_THAT(node->link.told, ElementsAre(std::pair(-1, NodeMessage(TimelineWanted{}))));
+    EXPECT_THAT(node->link.sent_messages,
+                ElementsAre(std::pair(-1, NodeMessage(TimelineWanted{}))));
     EXPECT_THAT(node->lines, IsEmpty());
   }
 }
@@ -217,36 +218,36 @@ TEST_F(TimelineCollectionTest, NodeZeroSaysThatItsOwnFileIsMissing) {
   EXPECT_FALSE(std::filesystem::exists(path(0)));
 }
 
-TEST_F(TimelineCollectionTest, NodesThatCannotSendAreNamed) {
+TEST_F(TimelineCollectionTest, WarnsAboutNodesThatCannotSend) {
   write(path(0), trace_line_of(0));
   write(path(1), trace_line_of(2), "another job");
   Node zero(0, path(0));
   Node one(1, path(1));
   Node two(2, "");  // it has no timeline
   zero.collection.begin({.job = "job"}, kJobStart);
-  carry(zero, {&one, &two});
+  deliver_all(zero, {&one, &two});
   EXPECT_TRUE(zero.collection.is_over());
   EXPECT_THAT(zero.lines, ElementsAre("the timeline `" + path(0) +
                                       "` may lack events of node 1: the timeline `" + path(1) +
                                       "` cannot be read: it is not the timeline of this job"));
 }
 
-TEST_F(TimelineCollectionTest, NodesThatAreGoneOrSilentAreNamed) {
+TEST_F(TimelineCollectionTest, WarnsAboutNodesThatAreGoneOrSilent) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin({.job = "job"}, kJobStart);
   EXPECT_EQ(zero.collection.deadline(), kJobStart + seconds(5));
-  zero.collection.time_passed(kJobStart + seconds(5));
+  zero.collection.handle_deadline(kJobStart + seconds(5));
   EXPECT_THAT(zero.lines,
               ElementsAre("collecting the timelines of the other nodes; Ctrl-C ends this"));
   zero.link.gone = {1};
-  zero.collection.time_passed(kJobStart + seconds(6));
+  zero.collection.handle_deadline(kJobStart + seconds(6));
   EXPECT_FALSE(zero.collection.is_over());
   zero.collection.handle(TimelinePiece{2, trace_line_of(3)}, kJobStart + seconds(20));
   EXPECT_EQ(zero.collection.deadline(), kJobStart + seconds(50));
-  zero.collection.time_passed(kJobStart + seconds(49));
+  zero.collection.handle_deadline(kJobStart + seconds(49));
   EXPECT_FALSE(zero.collection.is_over());
-  zero.collection.time_passed(kJobStart + seconds(50));
+  zero.collection.handle_deadline(kJobStart + seconds(50));
   EXPECT_TRUE(zero.collection.is_over());
   const std::string lacks = "the timeline `" + path(0) + "` may lack events of ";
   EXPECT_THAT(zero.lines, ElementsAre(::testing::_, lacks + "node 1: its launcher has ended",
@@ -258,9 +259,9 @@ TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
   Node silent(1, path(1));
   silent.collection.begin({}, kJobStart);
   EXPECT_EQ(silent.collection.deadline(), kJobStart + seconds(30));
-  silent.collection.time_passed(kJobStart + seconds(29));
+  silent.collection.handle_deadline(kJobStart + seconds(29));
   EXPECT_FALSE(silent.collection.is_over());
-  silent.collection.time_passed(kJobStart + seconds(30));
+  silent.collection.handle_deadline(kJobStart + seconds(30));
   EXPECT_TRUE(silent.collection.is_over());
   Node lost(1, path(1));
   lost.link.gone = {0};
@@ -268,7 +269,7 @@ TEST_F(TimelineCollectionTest, ASenderDoesNotWaitForever) {
   EXPECT_TRUE(lost.collection.is_over());
 }
 
-TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
+TEST_F(TimelineCollectionTest, WarnsOnceAboutTheSameFailureOfSeveralNodes) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin({.job = "job"}, kJobStart);
@@ -279,7 +280,7 @@ TEST_F(TimelineCollectionTest, AFailureIsOneLine) {
                           "` may lack events of nodes 1, 2: SIGINT has ended the collection"));
 }
 
-TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
+TEST_F(TimelineCollectionTest, WarnsOnceAboutAnErrorOfTheFile) {
   write(path(0), trace_line_of(0));
   Node zero(0, path(0));
   zero.collection.begin({.job = "job"}, kJobStart);
@@ -295,7 +296,7 @@ TEST_F(TimelineCollectionTest, AnErrorOfTheFileIsOneLine) {
                           path(0) + "`: another process writes to it"));
 }
 
-TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
+TEST_F(TimelineCollectionTest, TheFileStaysBelowItsLimit) {
   constexpr std::size_t kBytesMax = 100'000;
   write(path(0), trace_line_of(0));
   Node zero(0, path(0), kBytesMax);
@@ -310,7 +311,7 @@ TEST_F(TimelineCollectionTest, TheFileKeepsToItsLimit) {
   EXPECT_LT(std::filesystem::file_size(path(0)), 2'000'000U);
 }
 
-TEST_F(TimelineCollectionTest, TextsOfOtherRanksAndOtherTextsAreNotWritten) {
+TEST_F(TimelineCollectionTest, OnlyLinesOfTheSendersRanksAreWritten) {
   write(path(0), trace_line_of(0));
   const std::string before = read(path(0));
   for (const std::string& text :

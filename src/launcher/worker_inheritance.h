@@ -23,7 +23,7 @@ struct WorkerInheritance {
   JobOutput::WorkerEnds output;
   std::shared_ptr<Segment> record;  // also owned by the WorkerTable: the worker's flight record
 
-  // Where they come from.
+  // The objects that make the descriptors.
   struct Sources {
     StoreServer& store;
     JobOutput& output;
@@ -31,10 +31,10 @@ struct WorkerInheritance {
     WorkerNotices* worker_notices = nullptr;  // null: the job is not elastic
   };
   // `name` is the worker's name in messages. Errors: kStop.
-  static Result<WorkerInheritance> make(int local_rank, const std::string& name,
-                                        const Sources& sources);
+  static Result<WorkerInheritance> create(int local_rank, const std::string& name,
+                                          const Sources& sources);
 
-  WorkerDescriptors numbers() const {
+  WorkerDescriptors descriptors() const {
     return {.rendezvous = rendezvous.get(),
             .flight_record = record->descriptor().get(),
             .launcher = launcher.get(),

@@ -30,7 +30,7 @@ void WorkerNotices::send_loss(const MemberLost& lost) const {
 }
 
 void WorkerNotices::send(const LauncherNotice& notice) const {
-  // A worker that has ended gets no notice, and nothing else is in the way of so small a message.
+  // Ignore errors: so small a message can only fail if the worker has ended.
   for (const auto& [local_rank, socket] : sockets_) (void)socket.try_send(notice.encode(), {});
 }
 

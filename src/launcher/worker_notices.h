@@ -1,5 +1,5 @@
-// WorkerNotices: what a launcher tells the workers of an elastic job without being asked. Each
-// worker has a socket for it (rendezvous/launcher_notice.h).
+// WorkerNotices: messages that a launcher of an elastic job sends to its workers without a request.
+// Each worker has a socket for it (rendezvous/launcher_notice.h).
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@ namespace farandole {
 class WorkerNotices {
  public:
   // If `output` is not empty, the worker may outlive this launcher, until its next commit. Then it
-  // gets these descriptors, which are borrowed: those from which we read its standard output and
-  // error. Returns the socket that the worker inherits. A socket of an earlier worker with this
+  // gets the descriptors in `output`, from which we read its standard output and error. They are
+  // borrowed. Returns the socket that the worker inherits. A socket of an earlier worker with this
   // number is closed. Errors: kStop.
   Result<Descriptor> add_worker(int local_rank, const std::vector<int>& output);
-  // All workers shall end with their next commit. `why` is for the user.
+  // Asks all workers to end with their next commit. `why` is for the user.
   void send_end(const std::string& why, Duration limit) const;
-  // The workers of this epoch shall leave their group, because this member of it is lost.
+  // Asks the workers of this epoch to leave their group, because this member of the group is lost.
   void send_loss(const MemberLost& lost) const;
 
  private:

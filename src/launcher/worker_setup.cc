@@ -20,11 +20,11 @@ std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
 
 }  // namespace
 
-Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool has_master_port) {
+Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool reserves_master_port) {
   FARANDOLE_TRY_ASSIGN(
       framework_ports_,
-      FrameworkPorts::reserve(options_.frameworks, options_.workers, has_master_port));
-  if (!has_master_port) return std::optional<std::string>();
+      FrameworkPorts::reserve(options_.frameworks, options_.workers, reserves_master_port));
+  if (!reserves_master_port) return std::optional<std::string>();
   auto port = ReservedPort::create();
   if (port.ok()) {
     port_ = *std::move(port);
@@ -39,12 +39,12 @@ Result<std::optional<std::string>> WorkerSetup::reserve_ports(bool has_master_po
 
 std::optional<std::string> WorkerSetup::choose_defaults() {
   inherited_ = inherited_environment();
-  std::vector<EnvironmentVariable> given = inherited_;
-  given.insert(given.end(), options_.settings.begin(), options_.settings.end());
+  std::vector<EnvironmentVariable> given_variables = inherited_;
+  given_variables.insert(given_variables.end(), options_.settings.begin(), options_.settings.end());
   division_ = divide_cores(own_cores(), core_quota(), options_.workers, options_.bind_to);
-  const auto memory = kept_memory_variable(options_.kept_bytes, given);
+  const auto memory = kept_memory_variable(options_.kept_bytes, given_variables);
   if (memory) defaults_.push_back(*memory);
-  for (const auto& [name, value] : given)
+  for (const auto& [name, value] : given_variables)
     if (name == kThreadsVariable) return std::nullopt;
   return format_text(
       "{}={} in every worker ({}){} to choose otherwise", kThreadsVariable, threads_text(division_),
@@ -54,24 +54,24 @@ std::optional<std::string> WorkerSetup::choose_defaults() {
              : "; set it yourself");
 }
 
-MeetingPlaces WorkerSetup::meeting_places(const JobNodes* nodes) const {
-  if (nodes != nullptr) return nodes->meeting_places();
+RendezvousAddresses WorkerSetup::rendezvous_addresses(const JobNodes* nodes) const {
+  if (nodes != nullptr) return nodes->rendezvous_addresses();
   return {.job_store = "", .master_address = "127.0.0.1", .master_port = master_port()};
 }
 
-FrameworkPlaces WorkerSetup::framework_places(const NodeLayout& layout,
-                                              const JobNodes* nodes) const {
-  if (nodes != nullptr) return nodes->framework_places();
-  const std::string host = meeting_places(nodes).master_address;
+FrameworkAddresses WorkerSetup::framework_addresses(const NodeLayout& layout,
+                                                    const JobNodes* nodes) const {
+  if (nodes != nullptr) return nodes->framework_addresses();
+  const std::string host = rendezvous_addresses(nodes).master_address;
   const std::vector<std::uint32_t> ports = framework_ports_.tensorflow();
   const std::uint32_t jax = framework_ports_.jax();
   std::vector<std::string> addresses;
   if (!ports.empty()) addresses.push_back(host);
-  return {.tensorflow = places_by_rank(layout, addresses, ports),
+  return {.tensorflow = addresses_by_rank(layout, addresses, ports),
           .jax = jax == 0 ? "" : host_and_port(host, jax)};
 }
 
-void WorkerSetup::Worker::use(const CallerDescriptors& caller) {
+void WorkerSetup::Worker::use_caller_descriptors(const CallerDescriptors& caller) {
   const auto index = static_cast<std::size_t>(local_rank);
   if (!caller.channels.empty()) descriptors.channel = caller.channels.at(index);
   if (caller.streams.empty()) return;
@@ -79,16 +79,17 @@ void WorkerSetup::Worker::use(const CallerDescriptors& caller) {
   standard_error = caller.streams.at(2 * index + 1);
 }
 
-Result<StartedWorker> WorkerSetup::start(const Worker& worker, const NodeLayout& layout,
-                                         const JobNodes* nodes, const OriginalState& state) const {
+Result<StartedProcess> WorkerSetup::start(const Worker& worker, const NodeLayout& layout,
+                                          const JobNodes* nodes,
+                                          const OriginalProcessState& state) const {
   FARANDOLE_TRY_ASSIGN(const auto environment, this->environment(worker, layout, nodes));
-  return start_worker({.command = options_.command,
-                       .environment = environment,
-                       .inherited = inherited_by_worker(worker.descriptors),
-                       .standard_output = worker.standard_output,
-                       .standard_error = worker.standard_error,
-                       .hardware_threads = cores_of(worker.local_rank).hardware_threads,
-                       .state = state});
+  return start_process({.command = options_.command,
+                        .environment = environment,
+                        .inherited = inherited_by_worker(worker.descriptors),
+                        .standard_output = worker.standard_output,
+                        .standard_error = worker.standard_error,
+                        .hardware_threads = cores_of(worker.local_rank).hardware_threads,
+                        .state = state});
 }
 
 Result<std::vector<std::string>> WorkerSetup::environment(const Worker& worker,
@@ -96,8 +97,8 @@ Result<std::vector<std::string>> WorkerSetup::environment(const Worker& worker,
                                                           const JobNodes* nodes) const {
   const int local_rank = worker.local_rank;
   FARANDOLE_TRY_ASSIGN(const auto of_frameworks,
-                       framework_variables(layout, local_rank, framework_places(layout, nodes)));
-  const MeetingPlaces places = meeting_places(nodes);
+                       framework_variables(layout, local_rank, framework_addresses(layout, nodes)));
+  const RendezvousAddresses places = rendezvous_addresses(nodes);
   return merge_environment({default_variables(cores_of(local_rank).threads),
                             defaults_,
                             inherited_,

@@ -1,5 +1,5 @@
-// WorkerSetup: what the workers of this host are started with: their environment variables, their
-// cores, and the ports that the launcher reserves for them.
+// WorkerSetup: starts the workers of this host with their environment variables, their cores, and
+// the ports that the launcher reserves for them.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ class WorkerSetup {
   explicit WorkerSetup(const JobOptions& options) : options_(options) {}
 
   // Reserves the ports of the frameworks and, if this node has it, MASTER_PORT. Returns a notice
-  // for the user if there is no port for MASTER_PORT: most programs do not use it, so the job
-  // starts without. Errors: kStop, if the frameworks need ports and there are none.
-  Result<std::optional<std::string>> reserve_ports(bool has_master_port);
+  // for the user if there is no port for MASTER_PORT: most programs do not use this port, so the
+  // job starts without it. Errors: kStop, if the frameworks need ports and there are none.
+  Result<std::optional<std::string>> reserve_ports(bool reserves_master_port);
   // MASTER_PORT of this job; 0 if none is reserved here.
   int master_port() const { return port_ ? port_->number() : 0; }
   const FrameworkPorts& framework_ports() const { return framework_ports_; }
@@ -41,13 +41,13 @@ class WorkerSetup {
     WorkerDescriptors descriptors;
     int standard_output = -1;
     int standard_error = -1;
-    // Takes what the caller has for this worker.
-    void use(const CallerDescriptors& caller);
+    // Uses the descriptors that the caller has for this worker.
+    void use_caller_descriptors(const CallerDescriptors& caller);
   };
-  // Starts a worker. `nodes` is null if the job is on this host only. Errors: as start_worker();
+  // Starts a worker. `nodes` is null if the job is on this host only. Errors: as start_process();
   // kStop, if the variables of a framework cannot be made.
-  Result<StartedWorker> start(const Worker& worker, const NodeLayout& layout, const JobNodes* nodes,
-                              const OriginalState& state) const;
+  Result<StartedProcess> start(const Worker& worker, const NodeLayout& layout,
+                               const JobNodes* nodes, const OriginalProcessState& state) const;
 
  private:
   // The environment of a worker, as execve takes it.
@@ -56,8 +56,8 @@ class WorkerSetup {
   const WorkerCores& cores_of(int local_rank) const {
     return division_.workers.at(static_cast<std::size_t>(local_rank));
   }
-  MeetingPlaces meeting_places(const JobNodes* nodes) const;
-  FrameworkPlaces framework_places(const NodeLayout& layout, const JobNodes* nodes) const;
+  RendezvousAddresses rendezvous_addresses(const JobNodes* nodes) const;
+  FrameworkAddresses framework_addresses(const NodeLayout& layout, const JobNodes* nodes) const;
 
   const JobOptions& options_;
   std::optional<ReservedPort> port_;  // MASTER_PORT, until the job ends

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-void WorkerTable::set(int local_rank, StartedWorker process, std::shared_ptr<Segment> record) {
+void WorkerTable::set(int local_rank, StartedProcess process, std::shared_ptr<Segment> record) {
   workers_.at(static_cast<std::size_t>(local_rank)) = {std::move(process), std::move(record)};
 }
 
@@ -30,8 +30,8 @@ void WorkerTable::signal(int local_rank, int number) const {
   if (pid(local_rank) > 0) ::kill(-pid(local_rank), number);
 }
 
-std::vector<WatchedWorker> WorkerTable::watched(const std::string& host,
-                                                const Supervision& supervision) const {
+std::vector<WatchedWorker> WorkerTable::watched_workers(const std::string& host,
+                                                        const Supervision& supervision) const {
   std::vector<WatchedWorker> watched;
   for (int local_rank = 0; local_rank < count(); ++local_rank) {
     const auto end = supervision.end_of(local_rank);

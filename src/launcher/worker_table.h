@@ -23,7 +23,7 @@ class WorkerTable {
   explicit WorkerTable(int workers) : workers_(static_cast<std::size_t>(workers)) {}
 
   // A worker has started, perhaps in place of one that has ended.
-  void set(int local_rank, StartedWorker process, std::shared_ptr<Segment> record);
+  void set(int local_rank, StartedProcess process, std::shared_ptr<Segment> record);
 
   int count() const { return static_cast<int>(workers_.size()); }
   pid_t pid(int local_rank) const { return at(local_rank).process.pid; }
@@ -33,11 +33,12 @@ class WorkerTable {
   // Sends the signal to the process group of a worker that has started.
   void signal(int local_rank, int number) const;
   // What the workers do now, on this host.
-  std::vector<WatchedWorker> watched(const std::string& host, const Supervision& supervision) const;
+  std::vector<WatchedWorker> watched_workers(const std::string& host,
+                                             const Supervision& supervision) const;
 
  private:
   struct Worker {
-    StartedWorker process{};
+    StartedProcess process{};
     std::shared_ptr<Segment> record{};  // null: it has not started
   };
   const Worker& at(int local_rank) const {

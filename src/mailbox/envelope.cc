@@ -5,19 +5,19 @@
 namespace farandole {
 namespace {
 
-enum class Kind : std::uint8_t { kOffer = 1, kAcceptance, kRefusal, kData };
+enum class EnvelopeKind : std::uint8_t { kOffer = 1, kAcceptance, kRefusal, kData };
 
-constexpr std::size_t kDataHeaderBytes = sizeof(Kind) + sizeof(std::uint64_t);
+constexpr std::size_t kDataHeaderBytes = sizeof(EnvelopeKind) + sizeof(std::uint64_t);
 
 struct Encoder {
   ByteWriter& writer;
 
-  void begin(Kind kind, std::uint64_t id) const {
+  void begin(EnvelopeKind kind, std::uint64_t id) const {
     writer.put(kind);
     writer.put(id);
   }
   void operator()(const Offer& offer) const {
-    begin(Kind::kOffer, offer.id);
+    begin(EnvelopeKind::kOffer, offer.id);
     writer.put(offer.group);
     writer.put_text(offer.channel);
     writer.put(offer.tag);
@@ -27,12 +27,14 @@ struct Encoder {
     writer.put_text(offer.call_error);
     writer.put_text(offer.data);
   }
-  void operator()(const Acceptance& acceptance) const { begin(Kind::kAcceptance, acceptance.id); }
+  void operator()(const Acceptance& acceptance) const {
+    begin(EnvelopeKind::kAcceptance, acceptance.id);
+  }
   void operator()(const Refusal& refusal) const {
-    begin(Kind::kRefusal, refusal.id);
+    begin(EnvelopeKind::kRefusal, refusal.id);
     writer.put_text(refusal.text);
   }
-  void operator()(const DataHeader& header) const { begin(Kind::kData, header.id); }
+  void operator()(const DataHeader& header) const { begin(EnvelopeKind::kData, header.id); }
 };
 
 Offer read_offer(ByteReader& reader, std::uint64_t id) {
@@ -54,7 +56,7 @@ bool is_valid(const Offer& offer) {
          (offer.is_complete() || offer.data.empty());
 }
 
-Status error_of(std::size_t bytes) {
+Status invalid_envelope_error(std::size_t bytes) {
   return Status::stop("an envelope of " + std::to_string(bytes) +
                       " bytes makes no sense; do all ranks run the same version of Farandole?");
 }
@@ -67,32 +69,33 @@ Bytes encode(const Envelope& envelope) {
   return writer.take();
 }
 
-Result<OpenedEnvelope> open_envelope(std::span<const std::byte> bytes) {
+Result<DecodedEnvelope> decode_envelope(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  const auto kind = reader.get<Kind>();
+  const auto kind = reader.get<EnvelopeKind>();
   const auto id = reader.get<std::uint64_t>();
-  if (!reader.ok()) return error_of(bytes.size());
-  OpenedEnvelope opened;
+  if (!reader.ok()) return invalid_envelope_error(bytes.size());
+  DecodedEnvelope decoded;
   switch (kind) {
-    case Kind::kOffer: {
+    case EnvelopeKind::kOffer: {
       Offer offer = read_offer(reader, id);
-      if (!reader.ok() || !reader.at_end() || !is_valid(offer)) return error_of(bytes.size());
-      opened.envelope = std::move(offer);
-      return opened;
+      if (!reader.ok() || !reader.at_end() || !is_valid(offer))
+        return invalid_envelope_error(bytes.size());
+      decoded.envelope = std::move(offer);
+      return decoded;
     }
-    case Kind::kAcceptance:
-      opened.envelope = Acceptance{id};
+    case EnvelopeKind::kAcceptance:
+      decoded.envelope = Acceptance{id};
       break;
-    case Kind::kRefusal:
-      opened.envelope = Refusal{id, reader.get_text()};
+    case EnvelopeKind::kRefusal:
+      decoded.envelope = Refusal{id, reader.get_text()};
       break;
-    case Kind::kData:
-      return OpenedEnvelope{DataHeader{id}, bytes.subspan(kDataHeaderBytes)};
+    case EnvelopeKind::kData:
+      return DecodedEnvelope{DataHeader{id}, bytes.subspan(kDataHeaderBytes)};
     default:
-      return error_of(bytes.size());
+      return invalid_envelope_error(bytes.size());
   }
-  if (!reader.ok() || !reader.at_end()) return error_of(bytes.size());
-  return opened;
+  if (!reader.ok() || !reader.at_end()) return invalid_envelope_error(bytes.size());
+  return decoded;
 }
 
 }  // namespace farandole

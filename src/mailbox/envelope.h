@@ -1,7 +1,7 @@
 // Envelopes: the offers, answers and parts of messages that two ranks send each other, as bytes.
 //
-// The sender offers a message. The receiver accepts it when a receive matches, or refuses it. The
-// data of a message that is sent early is inside the offer. Other data follows after the
+// The sender offers a message. When a receive matches, the receiver accepts or refuses the message.
+// If a message is sent early, its data is inside the offer. Other data follows after the
 // acceptance.
 #pragma once
 
@@ -40,7 +40,7 @@ struct Acceptance {
   std::uint64_t id = 0;
 };
 
-// The receiver has a receive for the message, but the two do not fit together.
+// The receiver has a receive for the message, but dtype or size differ, or the receive is invalid.
 struct Refusal {
   std::uint64_t id = 0;
   std::string text;
@@ -53,13 +53,13 @@ struct DataHeader {
 
 using Envelope = std::variant<Offer, Acceptance, Refusal, DataHeader>;
 
-struct OpenedEnvelope {
+struct DecodedEnvelope {
   Envelope envelope;
-  std::span<const std::byte> data;  // the part after a DataHeader; lies in the opened bytes
+  std::span<const std::byte> data;  // the part after a DataHeader; refers to the decoded bytes
 };
 
 Bytes encode(const Envelope& envelope);
 // Errors: kStop if the bytes are not an envelope.
-Result<OpenedEnvelope> open_envelope(std::span<const std::byte> bytes);
+Result<DecodedEnvelope> decode_envelope(std::span<const std::byte> bytes);
 
 }  // namespace farandole

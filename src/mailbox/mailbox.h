@@ -1,9 +1,9 @@
 // Mailbox: this rank's messages to and from the other ranks of the job. Each pair of ranks on this
 // host has two message rings. They lie in memory that all ranks of the host map; the kernel
 // allocates a page of this memory at its first use. Messages to and from a rank on another host go
-// through the channel to that rank, which is made at the first use. Messages need no agreement: the
-// receiver matches them by group, channel and tag, in the order in which they arrived. A mailbox
-// never blocks. Only the holder of the progress lock may call it.
+// through the channel to that rank, which is created at its first use. Messages need no agreement:
+// the receiver matches them by group, channel and tag, in the order in which they arrived. A
+// mailbox never blocks. Only the holder of the progress lock may call it.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,15 @@ class Mailbox {
   // The size of the shared memory for `local_size` ranks on this host.
   static std::size_t bytes_needed(int local_size);
 
-  struct Ways {         // how this rank reaches the other ranks
+  struct Transports {   // how this rank reaches the other ranks
     std::byte* memory;  // bytes_needed() bytes that the local ranks share; they are zero at first
     std::vector<int> local_ranks;  // the ranks on this host, ascending
-    Channels* channels = nullptr;  // to the ranks on other hosts; null if there are none
+    // to the ranks on other hosts; null if all ranks are on this host
+    Channels* channels = nullptr;
   };
   // All borrowed objects must outlive this one.
-  Mailbox(const Ways& ways, Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock);
+  Mailbox(const Transports& transports, Doorbells& doorbells, FlightRecorder& recorder,
+          const Clock& clock);
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
@@ -46,7 +48,7 @@ class Mailbox {
   bool advance(std::vector<Record*>& finished);
   // Whether envelopes or data wait for room in a ring.
   bool has_unsent() const { return unsent_ > 0; }
-  // Whether data or answers still move between this rank and another rank that is still in the job.
+  // Whether data or answers are still on their way to or from another rank in the job.
   bool is_moving_data() const;
 
   // Ends the calls that need this rank, which is gone. Their error is kRebuildGroup, with the text
@@ -54,60 +56,63 @@ class Mailbox {
   // end_peer(), call advance() until it makes no progress, because the peer may have sent something
   // just before its end.
   void end_peer(int rank, const Status& status, std::vector<Record*>& finished);
-  bool is_gone(int rank) const { return peers_[static_cast<std::size_t>(rank)].gone.has_value(); }
+  bool is_gone(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].end_status.has_value();
+  }
   // Forgets the receives and the offers of a removed group. The sends of these offers are done,
   // because they were sent early.
   void forget_group(GroupId group);
   // The same as end_peer(), for all peers. Later calls fail, too.
   void end(const Status& status, std::vector<Record*>& finished);
-  // Set if another rank has sent something that makes no sense, which is a bug.
-  const std::optional<Status>& broken() const { return broken_; }
+  // Set if another rank has broken the protocol, which is a bug.
+  const std::optional<Status>& protocol_error() const { return protocol_error_; }
 
  private:
-  // An envelope that waits for room, and the send that is done when the envelope is in the ring.
-  struct Unsent {
+  // An envelope that waits for room. `completed_send` is done when the envelope is in the ring.
+  struct UnsentEnvelope {
     Bytes bytes;
-    Record* completes = nullptr;
+    Record* completed_send = nullptr;
   };
-  struct Sending {  // a message that was offered and is not done
+  struct PendingSend {  // a message that was offered, and is not sent completely
     Record* record;
     std::size_t bytes;
     std::size_t sent;
     bool accepted = false;
   };
-  struct Receiving {  // a message that was accepted and has not arrived completely
+  struct PendingReceive {  // a message that was accepted and has not arrived completely
     Record* record;
     std::size_t received;
   };
-  struct Offered {  // an offer without a receive
+  struct UnmatchedOffer {  // an offer without a receive
     Offer offer;
     std::uint64_t arrival;  // counts the offers of all peers
   };
   struct Peer {
     explicit Peer(int peer_rank) : rank(peer_rank) {}
-    bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> rest = {});
+    bool try_send(std::span<const std::byte> envelope, std::span<const std::byte> payload = {});
     std::optional<Bytes> try_receive();
-    // The peer has answered this offer. Returns its entry in `sending`; end() if the send was
-    // early. Errors: kStop if this offer needs no answer.
-    Result<std::map<std::uint64_t, Sending>::iterator> answered(std::uint64_t id);
+    // Call it when the peer has answered this offer. Returns the entry in `sending`; end() if the
+    // send was early. Errors: kStop if this offer needs no answer.
+    Result<std::map<std::uint64_t, PendingSend>::iterator> take_answered_send(std::uint64_t id);
 
     int rank;
     std::optional<MessageRing> out;  // to and from a rank on this host
     std::optional<MessageRing> in;
     PeerChannel* channel = nullptr;  // to a rank on another host; null before its first use
-    std::deque<Unsent> unsent;
-    std::uint64_t last_id = 0;                 // of our offers
-    std::uint64_t last_received_id = 0;        // of the peer's offers
-    std::map<std::uint64_t, Sending> sending;  // by id
-    std::deque<std::uint64_t> accepted;        // the ids of sends whose data is being sent
-    std::size_t early = 0;  // sends that were done before the receiver has taken the message
-    std::deque<Offered> offers;
-    std::map<std::uint64_t, Receiving> receiving;  // by id
-    std::optional<Status> gone;
+    std::deque<UnsentEnvelope> unsent;
+    std::uint64_t last_offer_id = 0;               // of this rank's offers
+    std::uint64_t last_received_id = 0;            // of the peer's offers
+    std::map<std::uint64_t, PendingSend> sending;  // by id
+    // the ids of accepted messages; their data is being sent
+    std::deque<std::uint64_t> accepted;
+    std::size_t early_sends = 0;  // sends that were done before the receiver has taken the message
+    std::deque<UnmatchedOffer> unmatched_offers;
+    std::map<std::uint64_t, PendingReceive> receiving;  // by id
+    std::optional<Status> end_status;
   };
   // A receive without a message. It keeps the fields that decide whether a message matches, because
   // an invalid receive is finished before its message arrives.
-  struct Posted {
+  struct PostedReceive {
     Record* record;  // null for an invalid receive
     GroupId group;
     std::string channel;
@@ -117,27 +122,29 @@ class Mailbox {
     std::string call_error;
 
     bool matches(const Offer& offer, int source) const;
-    // Empty if a rank that may still send the message is in the job. Otherwise the rank that ends
-    // this receive because it has left or died.
+    // If no rank that may send the message is in the job any more, returns one of these ranks, to
+    // blame it. Otherwise empty.
     std::optional<int> missing_source(const std::vector<Peer>& peers) const;
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  // Finds or makes the channel to a rank on another host.
-  void open(Peer& peer);
+  // Finds or creates the channel to a rank on another host.
+  void open_channel(Peer& peer);
 
   void send(Record& record, std::vector<Record*>& finished);
   void receive(Record& record, const std::vector<int>& ranks, std::vector<Record*>& finished);
-  // Matches a receive with the oldest offer that fits. Returns false if there is none.
-  bool take_offer(const Posted& posted, std::vector<Record*>& finished);
+  // Matches a receive with the oldest offer that fits. Returns false if no offer fits.
+  bool match_offer(const PostedReceive& posted, std::vector<Record*>& finished);
   // Answers an offer that matches a receive.
-  void answer(Peer& from, const Offer& offer, const Posted& posted, std::vector<Record*>& finished);
-  void post(Peer& to, const Envelope& envelope, Record* completes = nullptr);
+  void answer_offer(Peer& from, const Offer& offer, const PostedReceive& posted,
+                    std::vector<Record*>& finished);
+  void queue_envelope(Peer& to, const Envelope& envelope, Record* completed_send = nullptr);
 
   bool receive_envelopes(std::vector<Record*>& finished);
   // Returns how many envelopes it has read, at most kEnvelopesPerRound.
   int receive_from(Peer& from, std::vector<Record*>& finished);
-  Status handle(Peer& from, std::span<const std::byte> bytes, std::vector<Record*>& finished);
+  Status handle_envelope(Peer& from, std::span<const std::byte> bytes,
+                         std::vector<Record*>& finished);
   Status handle_offer(Peer& from, Offer offer, std::vector<Record*>& finished);
   Status handle_acceptance(Peer& from, std::uint64_t id, std::vector<Record*>& finished);
   Status handle_refusal(Peer& from, const Refusal& refusal, std::vector<Record*>& finished);
@@ -154,14 +161,14 @@ class Mailbox {
   FlightRecorder& recorder_;
   const Clock& clock_;
   Channels* const channels_;
-  const MessageRing::Counter* sent_to_us_ = nullptr;  // by ranks on this host
-  std::uint32_t count_at_last_read_ = 0;              // the value of that counter at the last read
-  std::vector<Peer> peers_;                           // by rank; the entry of this rank is not used
-  std::deque<Posted> posted_;
+  const MessageRing::Counter* sent_to_this_rank_ = nullptr;  // by ranks on this host
+  std::uint32_t count_at_last_read_ = 0;  // the value of that counter at the last read
+  std::vector<Peer> peers_;               // by rank; the entry of this rank is not used
+  std::deque<PostedReceive> posted_receives_;
   std::uint64_t arrivals_ = 0;
-  std::size_t unsent_ = 0;  // how many envelopes wait, and how many sends have data left
+  std::size_t unsent_ = 0;  // how many envelopes and how many accepted messages wait to be sent
   std::optional<Status> ended_;
-  std::optional<Status> broken_;
+  std::optional<Status> protocol_error_;
 };
 
 }  // namespace farandole

@@ -1,4 +1,5 @@
-// All ranks in one thread: each has a mailbox, and the test decides in which order they advance.
+// All ranks run in one thread. Each rank has a mailbox, and the test decides in which order the
+// mailboxes advance.
 #include "mailbox/mailbox.h"
 
 #include <gmock/gmock.h>
@@ -37,8 +38,8 @@ class Job {
     for (int rank = 0; rank < size; ++rank) {
       bells_.push_back(std::make_unique<Doorbells>(aligned(bell_memory_), rank, size));
       mailboxes_.push_back(std::make_unique<Mailbox>(
-          Mailbox::Ways{.memory = aligned(ring_memory_), .local_ranks = ranks_}, *bells_.back(),
-          recorder_, clock_));
+          Mailbox::Transports{.memory = aligned(ring_memory_), .local_ranks = ranks_},
+          *bells_.back(), recorder_, clock_));
     }
   }
 
@@ -86,13 +87,13 @@ class Job {
       for (const int rank : ranks_) progressed |= advance(rank);
     }
   }
-  void end_peer(int rank, int peer, const std::string& why) {
-    mailbox(rank).end_peer(peer, Status::rebuild_group(why), finished_);
+  void end_peer(int rank, int peer, const std::string& reason) {
+    mailbox(rank).end_peer(peer, Status::rebuild_group(reason), finished_);
     take_finished();
   }
   std::size_t unfinished() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(messages_, [](const auto& one) { return !one->finished; }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        messages_, [](const auto& message_in_flight) { return !message_in_flight->finished; }));
   }
 
  private:
@@ -150,7 +151,7 @@ TEST(MailboxTest, MessagesOfAnySizeArrive) {
   }
 }
 
-TEST(MailboxTest, TagsChannelsAndGroupsAreApart) {
+TEST(MailboxTest, DifferentTagsChannelsAndGroupsDoNotMatch) {
   Job job(2);
   job.send(0, 1, {1}, 5, "a");
   job.send(0, 1, {2}, 6, "a");
@@ -162,15 +163,15 @@ TEST(MailboxTest, TagsChannelsAndGroupsAreApart) {
 
 TEST(MailboxTest, ALargeMessageDoesNotHoldUpOthers) {
   Job job(2);
-  const SubmittedCall& large = job.send(0, 1, bytes_from(1, 500'000), 1);
-  const SubmittedCall& small = job.send(0, 1, {7}, 2);
+  const SubmittedCall& large_send = job.send(0, 1, bytes_from(1, 500'000), 1);
+  const SubmittedCall& small_send = job.send(0, 1, {7}, 2);
   const SubmittedCall& receive = job.receive(1, 0, 1, 2);
   job.run();
-  EXPECT_TRUE(small.finished && receive.finished);
-  EXPECT_FALSE(large.finished);
-  const SubmittedCall& late = job.receive(1, 0, 500'000, 1);
+  EXPECT_TRUE(small_send.finished && receive.finished);
+  EXPECT_FALSE(large_send.finished);
+  const SubmittedCall& large_receive = job.receive(1, 0, 500'000, 1);
   job.run();
-  EXPECT_TRUE(large.finished && late.finished);
+  EXPECT_TRUE(large_send.finished && large_receive.finished);
 }
 
 TEST(MailboxTest, AFewSmallSendsAreDoneEarly) {
@@ -189,7 +190,7 @@ TEST(MailboxTest, AFewSmallSendsAreDoneEarly) {
   EXPECT_EQ(job.unfinished(), 0u);
   for (int i = 0; i < 64; ++i) job.send(0, 1, {1});
   job.run();
-  EXPECT_EQ(job.unfinished(), 0u) << "taken messages count no more";
+  EXPECT_EQ(job.unfinished(), 0u) << "taken messages do not count";
 }
 
 TEST(MailboxTest, AnEarlySendIsDoneWhenItIsInTheRing) {
@@ -204,7 +205,7 @@ TEST(MailboxTest, AnEarlySendIsDoneWhenItIsInTheRing) {
   EXPECT_FALSE(job.mailbox(0).has_unsent());
 }
 
-TEST(MailboxTest, FromAnyRankComesTheOldest) {
+TEST(MailboxTest, AReceiveFromAnyRankGetsTheOldestMessage) {
   Job job(3);
   job.send(2, 0, {2});
   job.advance(2);
@@ -223,7 +224,7 @@ TEST(MailboxTest, FromAnyRankComesTheOldest) {
   EXPECT_EQ(third.memory[0], 9);
 }
 
-TEST(MailboxTest, AMismatchIsAnErrorOfBoth) {
+TEST(MailboxTest, AMismatchIsAnErrorOfBothCalls) {
   Job job(2);
   const SubmittedCall& send = job.send(0, 1, bytes_from(1, 20'000));
   job.run();
@@ -237,7 +238,7 @@ TEST(MailboxTest, AMismatchIsAnErrorOfBoth) {
   EXPECT_EQ(job.unfinished(), 0u);
 }
 
-TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
+TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOtherRank) {
   for (const std::size_t size : {1ul, 20'000ul}) {
     Job job(2);
     job.submit_invalid(0, Operation::kSend, 1, "bad send");
@@ -247,8 +248,8 @@ TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
     job.submit_invalid(1, Operation::kReceive, 0, "bad receive");
     const SubmittedCall& send = job.send(0, 1, bytes_from(1, size));
     job.run();
-    const bool early = size <= kInlineBytesMax;
-    EXPECT_EQ(send.record.outcome.status, early ? Status() : Status::fix_call("bad receive"));
+    const bool is_early = size <= kInlineBytesMax;
+    EXPECT_EQ(send.record.outcome.status, is_early ? Status() : Status::fix_call("bad receive"));
     const SubmittedCall& next = job.receive(1, 0, 1);
     job.send(0, 1, {4});
     job.run();
@@ -257,11 +258,11 @@ TEST(MailboxTest, AnInvalidCallIsAnErrorOfTheOther) {
   }
 }
 
-TEST(MailboxTest, TheEndOfAPeerEndsItsMessagesOnly) {
+TEST(MailboxTest, TheEndOfAPeerEndsOnlyItsMessages) {
   Job job(3);
   const SubmittedCall& send = job.send(0, 1, bytes_from(1, 500'000));
   const SubmittedCall& receive = job.receive(0, 1, 1);
-  const SubmittedCall& other = job.receive(0, 2, 1);
+  const SubmittedCall& receive_from_2 = job.receive(0, 2, 1);
   const SubmittedCall& from_any = job.receive(0, kAnyRank, 1, 3);
   job.run();
   job.end_peer(0, 1, "rank 1 is gone");
@@ -269,25 +270,25 @@ TEST(MailboxTest, TheEndOfAPeerEndsItsMessagesOnly) {
     EXPECT_EQ(message->record.outcome.status.code(), StatusCode::kRebuildGroup);
     EXPECT_THAT(message->record.outcome.status.message(), HasSubstr("cannot finish: rank 1"));
   }
-  EXPECT_FALSE(other.finished || from_any.finished);
-  const SubmittedCall& later = job.send(0, 1, {1});
-  EXPECT_EQ(later.record.outcome.status.code(), StatusCode::kRebuildGroup);
+  EXPECT_FALSE(receive_from_2.finished || from_any.finished);
+  const SubmittedCall& later_send = job.send(0, 1, {1});
+  EXPECT_EQ(later_send.record.outcome.status.code(), StatusCode::kRebuildGroup);
   EXPECT_FALSE(job.mailbox(0).has_unsent());
   job.end_peer(0, 2, "rank 2 is gone");
-  EXPECT_EQ(other.record.outcome.status.code(), StatusCode::kRebuildGroup);
+  EXPECT_EQ(receive_from_2.record.outcome.status.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(from_any.record.outcome.status.message(), HasSubstr("rank 2 is gone"));
   EXPECT_EQ(job.receive(0, kAnyRank, 1).record.outcome.status.code(), StatusCode::kRebuildGroup);
 }
 
-TEST(MailboxTest, WhatCameBeforeTheEndCanBeReceived) {
+TEST(MailboxTest, AMessageThatArrivedBeforeTheEndCanBeReceived) {
   Job job(2);
   job.send(1, 0, {3});
   job.send(1, 0, bytes_from(1, 20'000), 4);
   job.run();
   job.end_peer(0, 1, "rank 1 is gone");
   EXPECT_EQ(job.receive(0, kAnyRank, 1).memory[0], 3);
-  const SubmittedCall& large = job.receive(0, 1, 20'000, 4);
-  EXPECT_EQ(large.record.outcome.status.code(), StatusCode::kRebuildGroup);
+  const SubmittedCall& large_receive = job.receive(0, 1, 20'000, 4);
+  EXPECT_EQ(large_receive.record.outcome.status.code(), StatusCode::kRebuildGroup);
 }
 
 TEST(MailboxTest, APeerThatGoesOnAfterTheEndIsHarmless) {
@@ -301,7 +302,7 @@ TEST(MailboxTest, APeerThatGoesOnAfterTheEndIsHarmless) {
   EXPECT_TRUE(receive.finished);
   job.send(1, 0, bytes_from(1, 20'000), 4);
   job.run();
-  EXPECT_FALSE(job.mailbox(0).broken());
+  EXPECT_FALSE(job.mailbox(0).protocol_error());
   EXPECT_TRUE(send.finished) << "the data is in the ring, or was read";
   EXPECT_TRUE(job.receive(0, 1, 20'000, 4).finished);
 }
@@ -316,8 +317,8 @@ TEST(MailboxTest, NothingStaysUnsentForAPeerThatIsGone) {
   EXPECT_FALSE(job.mailbox(0).has_unsent());
 }
 
-// The mailbox of rank 0 has submitted two sends of `bytes` bytes to rank 1 and two receives of so
-// many bytes from rank 1. Then it finds these envelopes in its ring. Returns why it is broken.
+// Rank 0 submits two sends of `bytes` bytes to rank 1, and two receives of the same size. Then its
+// mailbox reads these envelopes. Returns the protocol error that the mailbox reports.
 Status error_of(const std::vector<Envelope>& from_rank_1, std::size_t bytes = 10'000) {
   std::vector<std::byte> bells(Doorbells::bytes_needed(2) + kFlagLineBytes);
   std::vector<std::byte> rings(Mailbox::bytes_needed(2) + kFlagLineBytes);
@@ -347,17 +348,17 @@ Status error_of(const std::vector<Envelope>& from_rank_1, std::size_t bytes = 10
     EXPECT_TRUE(ring.try_send(forged));
   }
   EXPECT_TRUE(mailbox.advance(finished));
-  if (!mailbox.broken()) return {};
+  if (!mailbox.protocol_error()) return {};
   EXPECT_FALSE(mailbox.advance(finished));
-  return *mailbox.broken();
+  return *mailbox.protocol_error();
 }
 
-TEST(MailboxTest, NonsenseIsReported) {
+TEST(MailboxTest, ABrokenProtocolIsReported) {
   const auto offer = [](std::uint64_t id) {
-    Offer made;
-    made.id = id;
-    made.bytes = 10'000;
-    return made;
+    Offer offer_with_id;
+    offer_with_id.id = id;
+    offer_with_id.bytes = 10'000;
+    return offer_with_id;
   };
   const auto error = [](const std::string& text) {
     return Status::stop("rank 1: " + text + ", a bug in Farandole");
@@ -376,7 +377,7 @@ TEST(MailboxTest, NonsenseIsReported) {
 
 // Random programs: every rank submits its sends and receives in its own order, while the mailboxes
 // advance in any order. For each receiver, channel and tag, either all receives name their source,
-// or none does.
+// or all receive from any rank.
 class RandomMessages : public ::testing::TestWithParam<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomMessages, ::testing::Range(0u, 60u));
 
@@ -426,10 +427,10 @@ TEST_P(RandomMessages, ArriveInOrder) {
   for (auto& program : programs) {
     std::ranges::shuffle(program, random);
     std::map<Key, std::size_t> next;
-    for (Planned& one : program)
-      if (one.operation == Operation::kSend) {
-        const Key key{one.rank, one.peer, one.tag, one.channel};
-        one.seed = sent[key][next[key]++];
+    for (Planned& planned : program)
+      if (planned.operation == Operation::kSend) {
+        const Key key{planned.rank, planned.peer, planned.tag, planned.channel};
+        planned.seed = sent[key][next[key]++];
       }
   }
   Job job(size);
@@ -441,11 +442,13 @@ TEST_P(RandomMessages, ArriveInOrder) {
       job.advance(static_cast<int>(rank));
       continue;
     }
-    const Planned& one = programs[rank][position[rank]++];
-    if (one.operation == Operation::kSend)
-      job.send(one.rank, one.peer, bytes_from(one.seed, one.size), one.tag, one.channel);
+    const Planned& planned = programs[rank][position[rank]++];
+    if (planned.operation == Operation::kSend)
+      job.send(planned.rank, planned.peer, bytes_from(planned.seed, planned.size), planned.tag,
+               planned.channel);
     else
-      receives.emplace_back(one, &job.receive(one.rank, one.peer, one.size, one.tag, one.channel));
+      receives.emplace_back(planned, &job.receive(planned.rank, planned.peer, planned.size,
+                                                  planned.tag, planned.channel));
   }
   job.run();
   ASSERT_EQ(job.unfinished(), 0u);

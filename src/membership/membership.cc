@@ -21,7 +21,7 @@ Membership::Membership(const Options& options)
 }
 
 void Membership::add_slots(int count) {
-  slots_.resize(slots_.size() + static_cast<std::size_t>(count), {.free_from = TimePoint{}});
+  slots_.resize(slots_.size() + static_cast<std::size_t>(count), {.may_start_from = TimePoint{}});
 }
 
 void Membership::slot_leaves(int worker) {
@@ -29,54 +29,58 @@ void Membership::slot_leaves(int worker) {
   slot(worker).is_leaving = slot(worker).runs;
 }
 
-// A worker that was about to leave stays, unless there are enough others by now.
+// A worker that was about to leave stays, unless enough other workers run by now.
 void Membership::slot_opened(int worker) {
   slot(worker).is_closed = false;
-  if (count_staying() < options_.workers_max) slot(worker).is_leaving = false;
+  if (count_staying_workers() < options_.workers_max) slot(worker).is_leaving = false;
 }
 
 void Membership::worker_started(int worker, TimePoint now) {
   Slot& slot = this->slot(worker);
   CHECK(!slot.runs, "a slot has one worker at a time");
-  slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started = now};
+  slot = {.runs = true, .is_closed = slot.is_closed, .failures = slot.failures, .started_at = now};
 }
 
-void Membership::continue_from(const Past& past, TimePoint now) {
-  past_ = past;
-  epoch_ = past.last;
-  epoch_.number = std::max(epoch_.number, past.newest_epoch);
-  state_epoch_ = past.state_epoch;
-  somebody_had_state_ = somebody_had_state_ || state_epoch_ > 0;
+void Membership::continue_from(const RecoveredJob& recovered_job, TimePoint now) {
+  recovered_job_ = recovered_job;
+  epoch_ = recovered_job.last_epoch;
+  epoch_.number = std::max(epoch_.number, recovered_job.newest_epoch);
+  state_epoch_ = recovered_job.state_epoch;
+  any_worker_had_state_ = any_worker_had_state_ || state_epoch_ > 0;
   resets_ = static_cast<int>(std::max<std::int64_t>(epoch_.number - 1, 0));
-  for (const int worker : past.members) slot(worker).was_in_last = true;
+  for (const int worker : recovered_job.running_members) slot(worker).was_in_last_group = true;
   for (Slot& slot : slots_) {
     slot.was_found = slot.runs;
-    slot.is_awaited = slot.runs && epoch_.number > past.last.number;
-    if (!slot.runs && !slot.free_from) slot.free_from = now + cooldown_after(0);
+    slot.is_awaited = slot.runs && epoch_.number > recovered_job.last_epoch.number;
+    if (!slot.runs && !slot.may_start_from) slot.may_start_from = now + cooldown_after(0);
   }
-  // They may still write to the memory of workers of their host.
-  for (const int worker : past.members_of_older) slot(worker).is_awaited = slot(worker).runs;
-  mark_members_of_last();
-  failed_early_ = false;
+  // These workers may still write to the memory of other workers on their host.
+  for (const int worker : recovered_job.members_of_older_groups)
+    slot(worker).is_awaited = slot(worker).runs;
+  mark_members_of_last_group();
+  worker_failed_early_ = false;
 }
 
-// Whether the members of the newest group that is known have the newest state, although there was a
-// later group. They have it if they were in every later group. This holds for groups of one
-// launcher: it forms none without a running member, unless that member's node leaves. Groups with
-// successive numbers come from one launcher. The first group of the next launcher may lack these
-// members; it changed nothing if a member left it without the state.
-bool Membership::members_of_last_have_newest_state() const {
-  const std::int64_t later = epoch_.number - past_->last.number;
-  const bool is_next_of_other =
-      later == kNumbersSkipped + 1 && past_->newest_epoch <= past_->last.number;
-  return past_->lost_launcher_was_first || later <= 1 || (is_next_of_other && has_no_steps_);
+// Whether the members of the last known group have the newest state, although there were later
+// groups. They have it if they were members of all later groups. This is true if one launcher has
+// formed all these groups, because a launcher forms no group without a running member, unless that
+// member's node leaves. Groups with successive numbers come from one launcher. The first group of
+// the next launcher may lack these members. But if a member has left that group without the state,
+// that group has done no step.
+bool Membership::members_of_last_group_have_newest_state() const {
+  const std::int64_t later_groups = epoch_.number - recovered_job_->last_epoch.number;
+  const bool is_first_of_next_launcher =
+      later_groups == kNumbersSkipped + 1 &&
+      recovered_job_->newest_epoch <= recovered_job_->last_epoch.number;
+  return recovered_job_->lost_launcher_was_first || later_groups <= 1 ||
+         (is_first_of_next_launcher && newest_epoch_has_no_steps_);
 }
 
-void Membership::mark_members_of_last() {
-  if (!past_ || !members_of_last_have_newest_state()) return;
-  const bool is_newest = epoch_.number == past_->last.number;
+void Membership::mark_members_of_last_group() {
+  if (!recovered_job_ || !members_of_last_group_have_newest_state()) return;
+  const bool is_newest = epoch_.number == recovered_job_->last_epoch.number;
   for (Slot& slot : slots_)
-    if (slot.was_in_last && (is_newest || !slot.is_leaving)) slot.is_member = true;
+    if (slot.was_in_last_group && (is_newest || !slot.is_leaving)) slot.is_member = true;
 }
 
 void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch) {
@@ -84,39 +88,42 @@ void Membership::rank_wanted(int worker, std::int64_t left, std::int64_t state_e
   CHECK(slot.runs, "only a worker that runs can ask");
   if (left > epoch_.number) {  // see continue_from()
     epoch_.number = left;
-    has_no_steps_ = false;
+    newest_epoch_has_no_steps_ = false;
     for (Slot& other : slots_) {
       other.is_member = false;
       other.is_awaited = other.was_found;
     }
   }
-  if (left == epoch_.number && state_epoch < left) has_no_steps_ = true;
-  mark_members_of_last();
+  if (left == epoch_.number && state_epoch < left) newest_epoch_has_no_steps_ = true;
+  mark_members_of_last_group();
   slot.is_member = left > 0 && (left == epoch_.number || slot.is_member);
   slot.wants_rank = true;
   slot.state_epoch = state_epoch;
-  somebody_had_state_ = somebody_had_state_ || state_epoch > 0;
+  any_worker_had_state_ = any_worker_had_state_ || state_epoch > 0;
 }
 
 void Membership::worker_ended(int worker, bool succeeded, TimePoint now) {
   Slot& slot = this->slot(worker);
   CHECK(slot.runs, "a worker ends once");
-  const Slot ended = slot;
-  slot = {.is_closed = ended.is_closed, .has_succeeded = succeeded, .failures = ended.failures};
-  if (ended.is_superfluous) {
-    slot.free_from = now;
+  const Slot ended_slot = slot;
+  slot = {.is_closed = ended_slot.is_closed,
+          .has_succeeded = succeeded,
+          .failures = ended_slot.failures};
+  if (ended_slot.is_superfluous) {
+    slot.may_start_from = now;
     return;
   }
   if (succeeded) {
     finishing_ = true;
     return;
   }
-  if (epoch_.number == 0) failed_early_ = true;
-  // A worker that has run for long has not failed because it was started again too early.
+  if (epoch_.number == 0) worker_failed_early_ = true;
+  // If a worker has run for a long time, it has not failed because it was restarted too early.
   const Duration cooldown = cooldown_after(std::max(slot.failures - 1, 0));
-  const Duration enough = 10 * std::max<Duration>(cooldown, std::chrono::seconds(1));
-  if (now - ended.started > std::min<Duration>(enough, options_.cooldown_max)) slot.failures = 0;
-  slot.free_from = now + cooldown_after(slot.failures);
+  const Duration long_run = 10 * std::max<Duration>(cooldown, std::chrono::seconds(1));
+  if (now - ended_slot.started_at > std::min<Duration>(long_run, options_.cooldown_max))
+    slot.failures = 0;
+  slot.may_start_from = now + cooldown_after(slot.failures);
   ++slot.failures;
 }
 
@@ -133,69 +140,74 @@ void Membership::worker_stopped(int worker, TimePoint now) {
 
 void Membership::worker_continued(int worker) { slot(worker).stopped_at.reset(); }
 
-int Membership::count_staying() const {
+int Membership::count_staying_workers() const {
   return static_cast<int>(std::ranges::count_if(
       slots_, [](const Slot& slot) { return slot.runs && !slot.is_leaving && !slot.is_ending; }));
 }
 
-int Membership::running_members() const {
+int Membership::count_running_members() const {
   return static_cast<int>(
       std::ranges::count_if(slots_, [](const Slot& slot) { return slot.runs && slot.is_member; }));
 }
 
-// Whether nobody has to be waited for, except for reaching the minimum. Before the first
-// epoch, all workers are waited for; later, only the members of the last one, because a new
-// worker may need a long time until it asks.
+// Whether all workers that must ask for a rank have asked. Before the first epoch, these are all
+// workers. Later, they are only the members of the last epoch, because a new worker may need a long
+// time until it asks. The minimum of workers is not checked here.
 bool Membership::may_form() const {
   if (epoch_.number == 0)
-    return anybody_runs() && std::ranges::all_of(slots_, [](const Slot& slot) {
-             return slot.joins() || (!slot.runs && !slot.has_succeeded);
+    return any_worker_runs() && std::ranges::all_of(slots_, [](const Slot& slot) {
+             return slot.may_join() || (!slot.runs && !slot.has_succeeded);
            });
-  return running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
+  return count_running_members() > 0 && std::ranges::none_of(slots_, [](const Slot& slot) {
            return slot.runs && (slot.is_member || slot.is_awaited) && !slot.is_ready();
          });
 }
 
-// Whether there is a member that runs, or may be one that has not asked yet.
+// Whether any running worker is a member, or may be a member because it has not asked yet.
 bool Membership::has_members() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) {
     return slot.runs && (slot.is_member || (slot.is_awaited && !slot.wants_rank));
   });
 }
 
-// Whether nobody has the state of the training any more. When may_form(), all members have asked,
-// so it is known who has the state.
+// Whether no running worker has the state of the training any more. If may_form() is true, all
+// members have asked, and their requests say whether they have the state.
 bool Membership::state_is_lost() const {
-  const auto has_it = [this](const Slot& slot) { return slot.runs && has_newest_state(slot); };
-  return somebody_had_state_ && may_form() && std::ranges::none_of(slots_, has_it);
+  const auto runs_with_newest_state = [this](const Slot& slot) {
+    return slot.runs && has_newest_state(slot);
+  };
+  return any_worker_had_state_ && may_form() &&
+         std::ranges::none_of(slots_, runs_with_newest_state);
 }
 
-// Programs that do not use elastic.run() never say that they have the state. Then a member of the
-// last epoch has it.
+// Programs that do not use elastic.run() never report that they have the state. Then any member of
+// the last epoch counts as having the state.
 bool Membership::may_have_rank_0(int worker) const {
-  const Slot& one = slot(worker);
-  return epoch_.number == 0 || (somebody_had_state_ ? has_newest_state(one) : one.is_member);
+  const Slot& worker_slot = slot(worker);
+  return epoch_.number == 0 ||
+         (any_worker_had_state_ ? has_newest_state(worker_slot) : worker_slot.is_member);
 }
 
-// Returns the workers that others wait for: before the first epoch all that have not asked, and
-// later the members that have not.
+// Returns the workers for which others wait. These are the workers that have not asked for a rank;
+// after the first epoch, only the members among them.
 std::vector<int> Membership::late_workers() const {
-  const bool is_first = epoch_.number == 0;
-  const auto counts = [is_first](const Slot& slot) {
-    return slot.runs && (is_first || slot.is_member);
+  const bool is_first_epoch = epoch_.number == 0;
+  const auto is_waited_for = [is_first_epoch](const Slot& slot) {
+    return slot.runs && (is_first_epoch || slot.is_member);
   };
   std::vector<int> late;
-  bool somebody_waits = false;
+  bool any_worker_waits = false;
   for (int worker = 0; worker < slots(); ++worker) {
-    if (!counts(slot(worker))) continue;
-    somebody_waits = somebody_waits || slot(worker).wants_rank;
+    if (!is_waited_for(slot(worker))) continue;
+    any_worker_waits = any_worker_waits || slot(worker).wants_rank;
     if (!slot(worker).wants_rank) late.push_back(worker);
   }
-  return somebody_waits ? late : std::vector<int>();
+  return any_worker_waits ? late : std::vector<int>();
 }
 
-std::optional<TimePoint> Membership::notice_time() const {
-  if (!waiting_since_ || has_named_late_ || options_.notice_after.count() == 0) return std::nullopt;
+std::optional<TimePoint> Membership::late_notice_time() const {
+  if (!waiting_since_ || has_reported_late_workers_ || options_.notice_after.count() == 0)
+    return std::nullopt;
   return *waiting_since_ + options_.notice_after;
 }
 
@@ -204,44 +216,46 @@ Membership::Decisions Membership::decide(TimePoint now) {
   const bool waits_for_workers =
       may_form() && static_cast<int>(next_members().size()) < workers_needed();
   if (!waits_for_workers)
-    short_since_.reset();
-  else if (!short_since_)
-    short_since_ = now;
+    shortage_since_.reset();
+  else if (!shortage_since_)
+    shortage_since_ = now;
   if (late_workers().empty())
     waiting_since_.reset();
   else if (!waiting_since_)
     waiting_since_ = now;
-  decisions.end = reason_to_end(now);
-  if (!decisions.end.empty()) return decisions;
+  decisions.end_reason = reason_to_end(now);
+  if (!decisions.end_reason.empty()) return decisions;
   end_workers(decisions, now);
   start_workers(decisions, now);
   if (may_form() && !waits_for_workers) {
-    form(decisions, now);
+    form_epoch(decisions, now);
     return decisions;
   }
-  if (const auto at = notice_time(); at && now >= *at) {
-    has_named_late_ = true;
-    decisions.late = late_workers();
+  if (const auto notice_time = late_notice_time(); notice_time && now >= *notice_time) {
+    has_reported_late_workers_ = true;
+    decisions.late_workers = late_workers();
   }
-  if (!has_announced_ && change_is_due()) decisions.announces_change = has_announced_ = true;
+  if (!has_announced_change_ && change_is_due())
+    decisions.announces_change = has_announced_change_ = true;
   return decisions;
 }
 
-// Whether a worker wants to join, or a member to leave. Members that nobody can replace stay.
+// Whether a worker wants to join, or a member is about to leave and the others can continue without
+// it.
 bool Membership::change_is_due() const {
   if (epoch_.number == 0 || finishing_) return false;
-  bool somebody_joins = false;
-  bool somebody_leaves = false;
-  bool a_member_stays = false;
+  bool any_worker_joins = false;
+  bool any_member_leaves = false;
+  bool any_member_stays = false;
   int staying = 0;
   for (const Slot& slot : slots_) {
-    const bool stays = slot.runs && !slot.is_leaving && (slot.is_member || slot.joins());
-    somebody_joins = somebody_joins || (slot.joins() && !slot.is_member);
-    somebody_leaves = somebody_leaves || (slot.is_leaving && slot.is_member && slot.runs);
-    a_member_stays = a_member_stays || (stays && slot.is_member);
+    const bool stays = slot.runs && !slot.is_leaving && (slot.is_member || slot.may_join());
+    any_worker_joins = any_worker_joins || (slot.may_join() && !slot.is_member);
+    any_member_leaves = any_member_leaves || (slot.is_leaving && slot.is_member && slot.runs);
+    any_member_stays = any_member_stays || (stays && slot.is_member);
     staying += stays ? 1 : 0;
   }
-  return somebody_joins || (somebody_leaves && a_member_stays && staying >= workers_needed());
+  return any_worker_joins || (any_member_leaves && any_member_stays && staying >= workers_needed());
 }
 
 void Membership::end_workers(Decisions& decisions, TimePoint now) {
@@ -249,51 +263,52 @@ void Membership::end_workers(Decisions& decisions, TimePoint now) {
   for (int worker = 0; worker < slots(); ++worker) {
     Slot& slot = this->slot(worker);
     if (!slot.runs || slot.is_ending) continue;
-    if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_max) {
+    if (slot.stopped_at && now >= *slot.stopped_at + options_.stopped_time_max) {
       slot.is_ending = true;
-      decisions.stopped.push_back(worker);
+      decisions.stopped_workers.push_back(worker);
     } else if ((slot.is_leaving && !slot.is_member) ||
                (finishing_ && epoch_.number > 0 && (!slot.is_member || no_member_is_needed))) {
       slot.is_ending = slot.is_superfluous = true;
-      decisions.superfluous.push_back(worker);
+      decisions.superfluous_workers.push_back(worker);
     }
   }
 }
 
 void Membership::start_workers(Decisions& decisions, TimePoint now) {
   if (finishing_) return;
-  int running = count_staying();
+  int running = count_staying_workers();
   for (int worker = 0; worker < slots() && running < options_.workers_max; ++worker) {
     Slot& slot = this->slot(worker);
     if (!slot.may_start(now)) continue;
-    slot.free_from.reset();
-    decisions.starts.push_back(worker);
+    slot.may_start_from.reset();
+    decisions.slots_to_start.push_back(worker);
     ++running;
   }
 }
 
-void Membership::form(Decisions& decisions, TimePoint now) {
+void Membership::form_epoch(Decisions& decisions, TimePoint now) {
   if (epoch_.number > 0) ++resets_;
-  const int step = 1 + (past_ ? kNumbersSkipped : 0);
-  past_.reset();
-  has_no_steps_ = false;
+  const int step = 1 + (recovered_job_ ? kNumbersSkipped : 0);
+  recovered_job_.reset();
+  newest_epoch_has_no_steps_ = false;
   const std::vector<int> members = next_members();
-  // As long as no member has been sent the state in the new epoch, these states are equal.
-  std::int64_t oldest = 0;
+  // Until rank 0 sends the state in the new epoch, all these states are equal.
+  std::int64_t oldest_state = 0;
   for (const int worker : members)
-    if (const Slot& one = slot(worker); has_newest_state(one))
-      oldest = oldest == 0 ? one.state_epoch : std::min(oldest, one.state_epoch);
-  epoch_ = {.number = epoch_.number + step, .workers = by_rank(members)};
-  state_epoch_ = oldest;
-  has_announced_ = has_named_late_ = false;
+    if (const Slot& worker_slot = slot(worker); has_newest_state(worker_slot))
+      oldest_state = oldest_state == 0 ? worker_slot.state_epoch
+                                       : std::min(oldest_state, worker_slot.state_epoch);
+  epoch_ = {.number = epoch_.number + step, .workers = assign_ranks(members)};
+  state_epoch_ = oldest_state;
+  has_announced_change_ = has_reported_late_workers_ = false;
   for (Slot& slot : slots_)
-    slot.is_member = slot.was_found = slot.was_in_last = slot.is_awaited = false;
+    slot.is_member = slot.was_found = slot.was_in_last_group = slot.is_awaited = false;
   for (const int worker : epoch_.workers) {
     slot(worker).is_member = true;
     slot(worker).wants_rank = false;
   }
-  end_workers(decisions, now);  // those that leave
-  decisions.epoch = epoch_;
+  end_workers(decisions, now);  // the members that leave
+  decisions.new_epoch = epoch_;
 }
 
 // Returns the workers that would be in an epoch formed now, in ascending order.
@@ -301,21 +316,23 @@ std::vector<int> Membership::next_members() const {
   std::vector<int> members;
   bool has_rank_0 = false;
   for (int worker = 0; worker < slots(); ++worker) {
-    if (!slot(worker).joins()) continue;
+    if (!slot(worker).may_join()) continue;
     members.push_back(worker);
     has_rank_0 = has_rank_0 || may_have_rank_0(worker);
   }
-  // If they cannot go on alone, those that leave stay for now: first one that can have rank 0.
+  // If these workers cannot continue alone, some leaving workers stay for now. First, one that can
+  // have rank 0 is added, then as many as the minimum requires.
   for (const bool for_rank_0 : {true, false}) {
     for (int worker = 0; worker < slots(); ++worker) {
       const bool is_enough =
           for_rank_0 ? has_rank_0 : static_cast<int>(members.size()) >= workers_needed();
       if (is_enough) break;
-      const auto place = std::ranges::lower_bound(members, worker);
-      const bool is_taken = place != members.end() && *place == worker;
-      const bool is_fit = for_rank_0 ? may_have_rank_0(worker) : slot(worker).is_member;
-      if (is_taken || !slot(worker).is_leaving || !slot(worker).is_ready() || !is_fit) continue;
-      members.insert(place, worker);
+      const auto position = std::ranges::lower_bound(members, worker);
+      const bool is_included = position != members.end() && *position == worker;
+      const bool is_suitable = for_rank_0 ? may_have_rank_0(worker) : slot(worker).is_member;
+      if (is_included || !slot(worker).is_leaving || !slot(worker).is_ready() || !is_suitable)
+        continue;
+      members.insert(position, worker);
       has_rank_0 = has_rank_0 || for_rank_0;
     }
   }
@@ -323,50 +340,51 @@ std::vector<int> Membership::next_members() const {
 }
 
 // A worker that was a member keeps its rank if it can. Rank 0 goes to a worker that has the state.
-// Members whose ranks no longer exist get the ranks of members that are gone, and new workers the
-// ranks that are left.
-std::vector<int> Membership::by_rank(std::vector<int> waiting) const {
+// If a member's rank no longer exists, the member gets the rank of a member that is gone. New
+// workers get the remaining ranks.
+std::vector<int> Membership::assign_ranks(std::vector<int> waiting) const {
   const std::size_t size = waiting.size();
   std::vector<int> ranks(size, -1);
-  std::vector<int> moving;
+  std::vector<int> members_to_move;
   for (std::size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
     const int worker = epoch_.workers[rank];
     if (!slot(worker).is_member || std::erase(waiting, worker) == 0) continue;
     if (rank < size)
       ranks[rank] = worker;
     else
-      moving.push_back(worker);
+      members_to_move.push_back(worker);
   }
-  const auto fits = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
-  // If a member needs another rank anyway, it gets rank 0. A new launcher of node 0 may not know
-  // the ranks of all members; these are in `waiting`.
-  for (std::vector<int>* workers : {&moving, &ranks, &waiting}) {
-    if (epoch_.number == 0 || fits(ranks[0])) break;
-    const auto found = std::ranges::find_if(*workers, fits);
+  const auto may_get_rank_0 = [this](int worker) { return worker >= 0 && may_have_rank_0(worker); };
+  // A member that needs another rank anyway is the first choice for rank 0. A new launcher of node
+  // 0 may not know the ranks of all members. Members with unknown ranks are in `waiting`.
+  for (std::vector<int>* workers : {&members_to_move, &ranks, &waiting}) {
+    if (epoch_.number == 0 || may_get_rank_0(ranks[0])) break;
+    const auto found = std::ranges::find_if(*workers, may_get_rank_0);
     if (found != workers->end()) std::swap(ranks[0], *found);
   }
-  moving.insert(moving.end(), waiting.begin(), waiting.end());
-  std::erase(moving, -1);
-  auto next = moving.begin();
+  members_to_move.insert(members_to_move.end(), waiting.begin(), waiting.end());
+  std::erase(members_to_move, -1);
+  auto next = members_to_move.begin();
   for (int& worker : ranks)
     if (worker < 0) worker = *next++;
   return ranks;
 }
 
 std::string Membership::reason_to_end(TimePoint now) const {
-  if (failed_early_) return "a worker has failed before all workers had joined the job in init()";
-  const auto has_slot = [this](bool Slot::* what) {
-    return std::ranges::any_of(slots_, [what](const Slot& slot) { return slot.*what; });
+  if (worker_failed_early_)
+    return "a worker has failed before all workers had joined the job in init()";
+  const auto any_slot = [this](bool Slot::* property) {
+    return std::ranges::any_of(slots_, [property](const Slot& slot) { return slot.*property; });
   };
   if (epoch_.number == 0) {
-    const bool cannot_form = has_slot(&Slot::has_succeeded) && has_slot(&Slot::wants_rank);
+    const bool cannot_form = any_slot(&Slot::has_succeeded) && any_slot(&Slot::wants_rank);
     return cannot_form ? "a worker has ended before all workers had joined the job in init()" : "";
   }
   if ((!has_members() || state_is_lost()) && !finishing_)
-    return somebody_had_state_ ? "no worker is left that has the state of the training"
-                               : "no worker is left that has the state of the training; a "
-                                 "program without hvd.elastic has none";
-  if (short_since_ && now >= *short_since_ + options_.shortage_max)
+    return any_worker_had_state_ ? "no worker is left that has the state of the training"
+                                 : "no worker is left that has the state of the training; a "
+                                   "program without hvd.elastic has none";
+  if (shortage_since_ && now >= *shortage_since_ + options_.shortage_max)
     return format_text("fewer than {} workers could be found within {} s", options_.workers_min,
                        options_.shortage_max.count());
   if (options_.resets_max && resets_ >= *options_.resets_max && may_form() && !finishing_)
@@ -375,17 +393,19 @@ std::string Membership::reason_to_end(TimePoint now) const {
 }
 
 std::optional<TimePoint> Membership::deadline() const {
-  std::optional<TimePoint> first;
-  const auto consider = [&first](TimePoint time) { first = first ? std::min(*first, time) : time; };
-  const bool may_start_more = count_staying() < options_.workers_max;
+  std::optional<TimePoint> earliest;
+  const auto consider = [&earliest](TimePoint time) {
+    earliest = earliest ? std::min(*earliest, time) : time;
+  };
+  const bool may_start_more = count_staying_workers() < options_.workers_max;
   for (const Slot& slot : slots_) {
-    if (slot.free_from && !slot.is_closed && !slot.runs && !finishing_ && may_start_more)
-      consider(*slot.free_from);
-    if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_max);
+    if (slot.may_start_from && !slot.is_closed && !slot.runs && !finishing_ && may_start_more)
+      consider(*slot.may_start_from);
+    if (slot.stopped_at && !slot.is_ending) consider(*slot.stopped_at + options_.stopped_time_max);
   }
-  if (short_since_) consider(*short_since_ + options_.shortage_max);
-  if (const auto at = notice_time()) consider(*at);
-  return first;
+  if (shortage_since_) consider(*shortage_since_ + options_.shortage_max);
+  if (const auto notice_time = late_notice_time()) consider(*notice_time);
+  return earliest;
 }
 
 }  // namespace farandole

@@ -1,6 +1,7 @@
-// Membership: decides which workers of an elastic job form its group, and when. It is told what
-// happens to the workers, and returns decisions: form a group, start a worker, end a worker, or end
-// the job. It has no thread, clock, socket or process, so tests and simulations can drive it.
+// Membership: decides which workers of an elastic job form its group, and when. The caller reports
+// what happens to the workers, and gets decisions: form a group, start a worker, end a worker, or
+// end the job. The class has no thread, clock, socket or process, so tests and simulations can
+// drive it.
 //
 // The job has slots for workers, which are numbered from 0; new hosts add slots. Each slot has at
 // most one worker at a time, so the functions name workers by their slots. The group of the job is
@@ -23,7 +24,8 @@
 
 namespace farandole {
 
-// The group with this number. Rank 0 has the state of the training, if any worker has it.
+// A group of the job and its number. Rank 0 has the state of the training, if any worker has that
+// state.
 struct Epoch {
   std::int64_t number = 0;
   std::vector<int> workers{};  // by rank: the slot of the worker
@@ -35,17 +37,18 @@ class Membership {
   struct Options {
     int workers = 1;      // how many slots there are at first
     int workers_min = 1;  // an epoch has at least this many workers
-    // At most so many workers are started, apart from those that leave.
+    // At most this many workers run at a time. Workers that are about to leave do not count.
     int workers_max = std::numeric_limits<int>::max();
     // How many epochs there may be after the first one; empty: any number.
     std::optional<int> resets_max{};
-    // A slot whose worker has failed stays empty for a time, which begins with the first value,
-    // doubles with each further failure, and is at most the second value. It begins again after a
-    // worker has run ten times as long as it.
+    // After the worker of a slot has failed, the slot stays empty for a time. This time is
+    // cooldown_min after the first failure, doubles with each further failure, and is at most
+    // cooldown_max. It is cooldown_min again after a worker has run ten times as long as the last
+    // cooldown.
     std::chrono::seconds cooldown_min{1};
     std::chrono::seconds cooldown_max{60};
-    // How long a stopped worker (SIGSTOP) may delay the others before it is ended.
-    std::chrono::seconds stopped_max{10};
+    // How long a stopped worker (SIGSTOP) may delay the others before it is killed.
+    std::chrono::seconds stopped_time_max{10};
     // How long the members wait for enough workers.
     std::chrono::seconds shortage_max{600};
     // How long workers wait for others before the user is told which ones are late; 0: never.
@@ -58,10 +61,10 @@ class Membership {
   void add_slots(int count);
 
   void worker_started(int worker, TimePoint now);
-  // The worker has left this epoch, or none if `left` is 0, and asks for a rank in the next one.
-  // `state_epoch` is that in which it got the state of the training. A new worker has not, until it
-  // has been sent the state; so it may be a member without having it. Before any step of an epoch,
-  // all its members are sent the state.
+  // The worker asks for a rank in the next epoch. `left` is the epoch that it has left; 0 if it is
+  // new. `state_epoch` is the epoch in which it received the state of the training; 0 if it has not
+  // received the state yet. Rank 0 sends the state to all members before the first step of an
+  // epoch. So a new worker is a member before it has the state.
   void rank_wanted(int worker, std::int64_t left, std::int64_t state_epoch);
   // The worker has ended and was reaped.
   void worker_ended(int worker, bool succeeded, TimePoint now);
@@ -69,64 +72,67 @@ class Membership {
   void worker_continued(int worker);
   // From now on, no worker can be started in this slot, because its host is lost.
   void slot_closed(int worker) { slot(worker).is_closed = true; }
-  // The host is about to leave: the same, and the worker of the slot shall end at the next change
-  // of the members. It stays a member as long as no other worker has the state of the training, or
-  // too few would be left.
+  // The host is about to leave: no worker can be started in this slot, and the worker of the slot
+  // ends at the next change of the members. The worker stays a member while no other worker has the
+  // state of the training, or while the others would be too few.
   void slot_leaves(int worker);
   // Workers can be started in this slot again.
   void slot_opened(int worker);
 
-  // What is known of a job that has begun already, and whose former launcher of node 0 is lost.
-  struct Past {
-    Epoch last{};                // the newest group whose members are known
-    std::vector<int> members{};  // those of them that still run
-    // Workers that run and were members of an older group, which they may not have left yet. Their
-    // node did not know that the others have gone on without it.
-    std::vector<int> members_of_older{};
+  // What a new launcher of node 0 knows about a job that its lost predecessor has begun.
+  struct RecoveredJob {
+    Epoch last_epoch{};                  // the newest group whose members are known
+    std::vector<int> running_members{};  // the members of that group that still run
+    // Running workers that were members of an older group, and may not have left it yet. Their node
+    // did not learn that the others have continued without it.
+    std::vector<int> members_of_older_groups{};
     std::int64_t state_epoch = 0;         // see state_epoch()
-    std::int64_t newest_epoch = 0;        // the newest epoch, if it is a later one
-    bool lost_launcher_was_first = true;  // the lost launcher was the first one
+    std::int64_t newest_epoch = 0;        // the newest epoch, if it is later than last_epoch
+    bool lost_launcher_was_first = true;  // the lost launcher was the first one of node 0
   };
-  // Continues such a job. All workers that run were started by worker_started(). Call it once,
-  // before the first decision. If there was a newer epoch, rank_wanted() reveals it. The next epoch
-  // skips two numbers. The group with the first one may have been given to some of its members
-  // only. So groups with successive numbers come from the same launcher.
-  void continue_from(const Past& past, TimePoint now);
-  // No more workers are started, because one has succeeded.
+  // Continues such a job. Call worker_started() for all running workers before, and call this
+  // function once, before the first decide(). rank_wanted() may reveal a newer epoch. The next
+  // epoch skips two numbers. The lost launcher may have used the first of them for a group that
+  // only some members know. So if two groups have successive numbers, the same launcher has formed
+  // both.
+  void continue_from(const RecoveredJob& recovered_job, TimePoint now);
+  // From now on, no worker is started, because one has succeeded.
   void finish() { finishing_ = true; }
 
   struct Decisions {
-    std::optional<Epoch> epoch{};    // it is formed now
-    std::vector<int> starts{};       // start a new worker in these slots
-    std::vector<int> stopped{};      // end these workers, which are stopped (SIGSTOP)
-    std::vector<int> superfluous{};  // end these workers, which are not members any more
-    std::vector<int> late{};         // tell the user that the others wait for these workers
-    bool announces_change = false;   // ask the members to form a group again at their next step
-    std::string end{};               // why the job must end; empty: it goes on
+    std::optional<Epoch> new_epoch{};        // the group that is formed now
+    std::vector<int> slots_to_start{};       // start a new worker in each of these slots
+    std::vector<int> stopped_workers{};      // kill these workers, which are stopped (SIGSTOP)
+    std::vector<int> superfluous_workers{};  // kill these workers, which are not members any more
+    std::vector<int> late_workers{};         // tell the user that the others wait for these workers
+    bool announces_change = false;  // ask the members to form a group again at their next step
+    std::string end_reason{};       // why the job must end; empty: the job continues
   };
   // Each decision is returned once.
   Decisions decide(TimePoint now);
   // When to call decide() again, even if nothing happens.
   std::optional<TimePoint> deadline() const;
 
-  // Somebody has had the state of the training, so a worker without it cannot begin anew.
-  void had_state() { somebody_had_state_ = true; }
-  // Whether a worker has ever asked with the state of the training.
-  bool somebody_had_state() const { return somebody_had_state_; }
-  // A member of the current epoch has the newest state if it got it in this epoch or later; 0:
-  // nobody had the state when the epoch was formed.
+  // Call it if a worker has had the state of the training. Then workers without the state cannot
+  // start the training again.
+  void set_any_worker_had_state() { any_worker_had_state_ = true; }
+  // Whether any worker with the state of the training has asked for a rank.
+  bool any_worker_had_state() const { return any_worker_had_state_; }
+  // A member of the current epoch has the newest state if it received the state in the epoch
+  // state_epoch() or later. 0: no worker had the state when the current epoch was formed.
   std::int64_t state_epoch() const { return state_epoch_; }
   const Epoch& epoch() const { return epoch_; }
   // How many workers of the current epoch still run.
-  int running_members() const;
-  // Whether a worker runs, member or not.
-  bool anybody_runs() const { return std::ranges::any_of(slots_, &Slot::runs); }
-  // Whether a worker has succeeded. Then no new workers are started; the others finish.
+  int count_running_members() const;
+  // Whether any worker runs, also if it is not a member.
+  bool any_worker_runs() const { return std::ranges::any_of(slots_, &Slot::runs); }
+  // Whether a worker has succeeded. Then no new workers are started, and the other workers finish.
   bool is_finishing() const { return finishing_; }
-  // Whether the job needs this worker: its failure is one of the job, unless others go on.
+  // Whether the job needs this worker. The job fails with such a worker, unless other workers
+  // continue without it.
   bool matters(int worker) const {
-    const Slot& one = slot(worker);
-    return !one.is_superfluous && (epoch_.number == 0 || one.is_member);
+    const Slot& worker_slot = slot(worker);
+    return !worker_slot.is_superfluous && (epoch_.number == 0 || worker_slot.is_member);
   }
   bool is_superfluous(int worker) const { return slot(worker).is_superfluous; }
   bool is_member(int worker) const { return slot(worker).is_member; }
@@ -134,28 +140,28 @@ class Membership {
  private:
   struct Slot {
     bool runs = false;
-    bool is_closed = false;    // no worker can be started there
-    bool is_leaving = false;   // see slot_leaves()
-    bool is_member = false;    // of the current epoch
-    bool was_found = false;    // it ran when the job was continued
-    bool was_in_last = false;  // see Past; until the next epoch is formed
-    bool is_awaited = false;   // it may be in the last group or in an older one
+    bool is_closed = false;          // no worker can be started there
+    bool is_leaving = false;         // see slot_leaves()
+    bool is_member = false;          // of the current epoch
+    bool was_found = false;          // the worker ran when continue_from() was called
+    bool was_in_last_group = false;  // see RecoveredJob; until the next epoch is formed
+    bool is_awaited = false;         // the worker may still be in the last group or in an older one
     bool wants_rank = false;
-    std::int64_t state_epoch = 0;  // as it has said when it asked
+    std::int64_t state_epoch = 0;  // the value of the worker's last request
     bool has_succeeded = false;
-    bool is_ending = false;  // we have decided to end its worker
+    bool is_ending = false;  // decide() has returned that this worker must be killed
     bool is_superfluous = false;
     int failures = 0;  // in a row
-    TimePoint started{};
-    std::optional<TimePoint> free_from{};   // when a new worker may be started
-    std::optional<TimePoint> stopped_at{};  // the worker is stopped since then
+    TimePoint started_at{};
+    std::optional<TimePoint> may_start_from{};  // when a new worker may be started
+    std::optional<TimePoint> stopped_at{};      // since when the worker is stopped
 
     bool may_start(TimePoint now) const {
-      return !runs && !is_closed && free_from && now >= *free_from;
+      return !runs && !is_closed && may_start_from && now >= *may_start_from;
     }
-    // A worker that is stopped could not use its rank.
+    // A stopped worker could not use its rank.
     bool is_ready() const { return wants_rank && !stopped_at && !is_ending; }
-    bool joins() const { return is_ready() && !is_leaving; }
+    bool may_join() const { return is_ready() && !is_leaving; }
   };
 
   Slot& slot(int worker) { return slots_.at(static_cast<std::size_t>(worker)); }
@@ -167,19 +173,19 @@ class Membership {
     return slot.is_member && slot.state_epoch > 0 && slot.state_epoch >= state_epoch_;
   }
   bool may_have_rank_0(int worker) const;
-  bool members_of_last_have_newest_state() const;
-  void mark_members_of_last();
+  bool members_of_last_group_have_newest_state() const;
+  void mark_members_of_last_group();
   int workers_needed() const { return finishing_ ? 1 : options_.workers_min; }
   std::vector<int> late_workers() const;
-  std::optional<TimePoint> notice_time() const;
+  std::optional<TimePoint> late_notice_time() const;
   Duration cooldown_after(int failures) const;
   void start_workers(Decisions& decisions, TimePoint now);
   void end_workers(Decisions& decisions, TimePoint now);
-  void form(Decisions& decisions, TimePoint now);
+  void form_epoch(Decisions& decisions, TimePoint now);
   int slots() const { return static_cast<int>(slots_.size()); }
-  int count_staying() const;  // the workers that neither leave nor are being ended
+  int count_staying_workers() const;  // workers that are neither about to leave nor being killed
   std::vector<int> next_members() const;
-  std::vector<int> by_rank(std::vector<int> waiting) const;
+  std::vector<int> assign_ranks(std::vector<int> waiting) const;
   bool change_is_due() const;
   std::string reason_to_end(TimePoint now) const;
 
@@ -187,16 +193,18 @@ class Membership {
   std::vector<Slot> slots_;
   Epoch epoch_;
   std::int64_t state_epoch_ = 0;
-  bool somebody_had_state_ = false;
-  bool finishing_ = false;      // a worker has succeeded, so nobody joins any more
-  std::optional<Past> past_{};  // see continue_from(); until the next epoch is formed
-  bool has_no_steps_ = false;   // a member of the newest epoch was not sent the state in it
-  bool has_announced_ = false;  // in this epoch
-  bool failed_early_ = false;   // a worker has failed before the first epoch
-  // The members wait for more workers since then.
-  std::optional<TimePoint> short_since_{};
-  std::optional<TimePoint> waiting_since_{};  // some workers wait for others since then
-  bool has_named_late_ = false;               // in this epoch
+  bool any_worker_had_state_ = false;
+  bool finishing_ = false;  // a worker has succeeded, so no new worker joins
+  // See continue_from(); empty after the next epoch is formed.
+  std::optional<RecoveredJob> recovered_job_{};
+  // A member of the newest epoch has left it without receiving the state.
+  bool newest_epoch_has_no_steps_ = false;
+  bool has_announced_change_ = false;  // in this epoch
+  bool worker_failed_early_ = false;   // a worker has failed before the first epoch
+  // Since when the members wait for more workers.
+  std::optional<TimePoint> shortage_since_{};
+  std::optional<TimePoint> waiting_since_{};  // since when some workers wait for others
+  bool has_reported_late_workers_ = false;    // in this epoch
   int resets_ = 0;
 };
 

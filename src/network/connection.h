@@ -14,8 +14,8 @@ namespace farandole {
 //
 // Errors of try_send() and try_receive(): kRebuildGroup if the peer has closed the connection or is
 // gone, or if received bytes are not from the peer; kStop if a system call fails for another
-// reason. The text has both addresses and the error of the system. An error in one direction is
-// final for that direction: a peer that only stopped sending can still receive.
+// reason. The text contains both addresses and the error of the system. An error in one direction
+// is final for that direction: a peer that only stopped sending can still receive.
 //
 // To sleep, poll descriptor() for POLLIN to receive, and for POLLOUT if there are bytes to send or
 // if has_unsent(). Do not sleep while has_received(), because then the bytes have left the kernel.
@@ -24,19 +24,19 @@ class Connection {
   virtual ~Connection() = default;
 
   // Sends `first`, followed by `second`, as far as they fit now. Returns how many bytes it has
-  // taken: 0 if none fit. Bytes that were taken need not be offered again. Some of them may wait
-  // inside until the next call (see has_unsent()). A call with no bytes only sends the bytes that
-  // wait inside. `first` is for a short header: it travels together with the payload in `second`.
+  // taken: 0 if none fit. Do not pass these bytes again. Some of them may wait inside until the
+  // next call (see has_unsent()). A call without bytes only sends the bytes that wait inside.
+  // `first` is meant for a short header, which travels together with the payload in `second`.
   virtual Result<std::size_t> try_send(std::span<const std::byte> first,
                                        std::span<const std::byte> second) = 0;
   // Copies the bytes that have arrived to the caller's memory, as far as they fit, and returns how
   // many bytes it has copied. This may be 0.
   virtual Result<std::size_t> try_receive(std::span<std::byte> into) = 0;
 
-  // The same, for the data of tensors. If the link does not seal data, `second` travels in clear,
-  // and a change of these bytes on the way is not detected; `first` is sealed. The peer must
-  // receive `first` with try_receive() and `second` with try_receive_data(). It must not ask
-  // try_receive() for more bytes than come before `second`.
+  // The same functions for the data of tensors. If the link does not seal data, `first` is sealed,
+  // but `second` travels in clear. A change of `second` on the way is then not detected. The peer
+  // must receive `first` with try_receive() and `second` with try_receive_data(). It must not ask
+  // try_receive() for bytes of `second`.
   virtual Result<std::size_t> try_send_data(std::span<const std::byte> first,
                                             std::span<const std::byte> second) {
     return try_send(first, second);
@@ -47,13 +47,13 @@ class Connection {
 
   virtual bool has_unsent() const = 0;
   virtual bool has_received() const = 0;
-  // Borrowed, for poll(). −1 after close(), and if a simulation has none.
+  // Borrowed, for poll(). −1 after close(), and in simulations without a descriptor.
   virtual int descriptor() const = 0;
-  // Tells the peer that the stream ends here, if that can be done at once. Unsent bytes are lost.
-  // If received bytes were never taken, the kernel may also drop sent bytes that are still on their
-  // way to the peer.
+  // Tells the peer that the stream ends here, if this is possible without waiting. Unsent bytes are
+  // lost. If some received bytes were not taken, the kernel may also drop sent bytes that are still
+  // on their way to the peer.
   virtual void close() = 0;
-  virtual const OtherEnd& peer() const = 0;
+  virtual const ConnectionPeer& peer() const = 0;
 };
 
 }  // namespace farandole

@@ -25,11 +25,11 @@ constexpr std::array kFrameRules{
     FrameRule{FrameType::kGoodbye, 1U << 10U},  FrameRule{FrameType::kEnvelope, 64U << 10U},
 };
 
-Status frame_error(std::string_view what) {
+Status frame_error(std::string_view problem) {
   return Status::rebuild_group(format_text(
       "received a frame that cannot be read: {}; the sender is broken, or runs another version of "
       "Farandole (install the same version on all hosts)",
-      what));
+      problem));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
         "the receiver rejects a longer payload");
   FrameHeaderBytes bytes;
   std::size_t end = 0;
-  // This must not allocate memory, because every frame has a header.
+  // This function must not allocate memory, because it runs for every frame.
   const auto put = [&](auto value) {
     std::memcpy(bytes.data() + end, &value, sizeof(value));
     end += sizeof(value);
@@ -92,7 +92,7 @@ Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBy
   return header;
 }
 
-void FrameHeaderReader::filled(std::size_t count) {
+void FrameHeaderReader::mark_filled(std::size_t count) {
   CHECK(count <= kFrameHeaderBytes - count_, "no more can be filled than there was space for");
   count_ += count;
 }

@@ -1,6 +1,6 @@
 // Frame: the unit in which ranks on different hosts exchange data. A header of fixed size says what
-// the frame is and how many bytes of payload follow. Only headers are parsed here: the payload goes
-// directly from the connection to its target memory.
+// the frame is and how many bytes of payload follow. This file parses only headers: the payload
+// goes directly from the connection to its target memory.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ enum class FrameType : std::uint8_t {
   kStore = 4,     // requests and replies of the Store
   kGroupEnd = 5,  // a group has ended on the sender's host, because a rank has left
   kDeath = 6,     // a rank has died
-  kGoodbye = 7,   // the sender leaves, and sends nothing more
+  kGoodbye = 7,   // the sender leaves and sends no more frames
   kEnvelope = 8,  // a part of a send or receive
 };
 
@@ -42,7 +42,7 @@ struct FrameHeader {
 inline constexpr std::size_t kFrameHeaderBytes = 44;
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 
-// The longest payload of a frame of this type. Empty if there is no such type.
+// Returns the size of the longest payload of a frame of this type; empty if there is no such type.
 std::optional<std::uint32_t> payload_bytes_max(FrameType type);
 
 // The length must be within payload_bytes_max().
@@ -50,18 +50,19 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header);
 
 // Errors: kRebuildGroup if these bytes do not begin a frame of this version, or if the frame has an
 // unknown type, a flag, or a payload above the limit of its type. The text names the field. The
-// connection must then be closed, because the next frame's place is unknown.
+// connection must then be closed, because it is unknown where the next frame begins.
 Result<FrameHeader> parse_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes);
 
 // Collects a header that arrives in pieces:
-//   header.filled(connection.try_receive(header.space()));  if (header.complete()) header.take();
+//   header.mark_filled(connection.try_receive(header.space()));  if (header.complete())
+//   header.take();
 class FrameHeaderReader {
  public:
-  // The memory for the rest of the header. Empty once it is complete.
+  // Returns the memory for the missing bytes of the header; empty when the header is complete.
   std::span<std::byte> space() { return std::span(bytes_).subspan(count_); }
-  void filled(std::size_t count);
+  void mark_filled(std::size_t count);
   bool complete() const { return count_ == kFrameHeaderBytes; }
-  bool has_begun() const { return count_ > 0; }  // and is not taken
+  bool has_begun() const { return count_ > 0; }  // and take() was not called
   // Parses the complete header and begins the next one. Errors: as parse_frame_header().
   Result<FrameHeader> take();
 

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-FrameHeader full_header() {
+FrameHeader header_with_all_fields() {
   return {.type = FrameType::kData,
           .epoch = 0x1122334455667788,
           .group = 0x01020304,
@@ -23,22 +23,22 @@ FrameHeader full_header() {
           .length = 64U << 20U};
 }
 
-std::string error_after_change(std::size_t place, int value) {
-  FrameHeaderBytes bytes = encode_frame_header(full_header());
-  bytes[place] = static_cast<std::byte>(value);
+std::string error_after_change(std::size_t offset, int value) {
+  FrameHeaderBytes bytes = encode_frame_header(header_with_all_fields());
+  bytes[offset] = static_cast<std::byte>(value);
   const auto parsed = parse_frame_header(bytes);
   EXPECT_EQ(parsed.status().code(), StatusCode::kRebuildGroup);
   return parsed.status().message();
 }
 
 TEST(Frame, KeepsAllFields) {
-  const auto parsed = parse_frame_header(encode_frame_header(full_header()));
+  const auto parsed = parse_frame_header(encode_frame_header(header_with_all_fields()));
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_EQ(*parsed, full_header());
+  EXPECT_EQ(*parsed, header_with_all_fields());
 }
 
 TEST(Frame, HasTheDocumentedBytes) {
-  const FrameHeaderBytes bytes = encode_frame_header(full_header());
+  const FrameHeaderBytes bytes = encode_frame_header(header_with_all_fields());
   EXPECT_EQ(std::memcmp(bytes.data(), "FARN\1\3\0\0", 8), 0);
   EXPECT_EQ(bytes[8], std::byte{0x88});   // epoch
   EXPECT_EQ(bytes[16], std::byte{0x04});  // group
@@ -67,11 +67,11 @@ TEST(Frame, HasALimitForEveryType) {
         << type;
 }
 
-TEST(Frame, TakesOnlyBytesThatItWouldWrite) {
+TEST(Frame, AcceptsOnlyBytesThatEncodingCanProduce) {
   std::mt19937 random(1);
-  const FrameHeaderBytes good = encode_frame_header(full_header());
+  const FrameHeaderBytes valid_header = encode_frame_header(header_with_all_fields());
   for (int i = 0; i < 20'000; ++i) {
-    FrameHeaderBytes bytes = good;
+    FrameHeaderBytes bytes = valid_header;
     for (auto changes = random() % 3; changes < 3; ++changes)
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     const auto parsed = parse_frame_header(bytes);
@@ -81,7 +81,7 @@ TEST(Frame, TakesOnlyBytesThatItWouldWrite) {
 }
 
 TEST(Frame, IsCollectedFromPiecesOfEverySize) {
-  const FrameHeaderBytes bytes = encode_frame_header(full_header());
+  const FrameHeaderBytes bytes = encode_frame_header(header_with_all_fields());
   FrameHeaderReader reader;  // one reader reads all the headers of a connection
   for (std::size_t first = 0; first <= bytes.size(); ++first) {
     for (const auto& [from, to] : {std::pair(std::size_t{0}, first), {first, bytes.size()}}) {
@@ -89,23 +89,23 @@ TEST(Frame, IsCollectedFromPiecesOfEverySize) {
       std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(from),
                 bytes.begin() + static_cast<std::ptrdiff_t>(to), reader.space().begin());
       EXPECT_FALSE(reader.complete());
-      reader.filled(to - from);
+      reader.mark_filled(to - from);
       if (first == bytes.size()) break;
     }
     ASSERT_TRUE(reader.complete());
     EXPECT_TRUE(reader.space().empty());
     const auto parsed = reader.take();
     ASSERT_TRUE(parsed.ok());
-    EXPECT_EQ(*parsed, full_header());
+    EXPECT_EQ(*parsed, header_with_all_fields());
   }
 }
 
 TEST(FrameDeathTest, AnOverlongPayloadIsABugOfTheSender) {
-  FrameHeader header = full_header();
+  FrameHeader header = header_with_all_fields();
   ++header.length;
   EXPECT_DEATH(encode_frame_header(header), "rejects a longer payload");
   FrameHeaderReader reader;
-  EXPECT_DEATH(reader.filled(kFrameHeaderBytes + 1), "than there was space for");
+  EXPECT_DEATH(reader.mark_filled(kFrameHeaderBytes + 1), "than there was space for");
   EXPECT_DEATH((void)reader.take(), "only a complete header");
 }
 

@@ -7,7 +7,8 @@
 namespace farandole {
 namespace {
 
-// This text changes with the format, so that builds with another format cannot authenticate.
+// Change this text with the format, so that builds with different formats cannot authenticate each
+// other.
 constexpr std::string_view kIdentityLabel = "farandole link 1";
 
 void put_party(ByteWriter& writer, const Party& party) {

@@ -1,5 +1,5 @@
-// Link: who dials whom, in which job and epoch. Both ends derive the key of their connection from
-// these facts and the job's secret, so each fact is proven when the connection is made.
+// Link: the two ends of a connection, the job and the epoch. Both ends derive the key of their
+// connection from these facts and the job's secret, so the handshake proves each fact.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace farandole {
 
 enum class Role : std::uint8_t {
-  kUnknown,  // nothing is proven yet
+  kUnknown,  // the process has not yet proven its identity
   kLauncher,
   kAgent,
   kWorker,
@@ -39,15 +39,15 @@ struct Link {
 
 // The other end of a connection. Unless its role is kUnknown, it has proven its party and its
 // epoch.
-struct OtherEnd {
+struct ConnectionPeer {
   Party party;
   std::uint64_t epoch = 0;
-  std::string addresses;  // for people: "10.0.0.1:50012 -> 10.0.0.2:4711", ours first
+  std::string addresses;  // for the user: "10.0.0.1:50012 -> 10.0.0.2:4711", ours first
 };
 
-// The bytes that name a link when a connection is made: equal for equal links only.
+// Returns the bytes that identify a link in a handshake. They are equal only for equal links.
 Bytes identity_of(const Link& link);
-// Errors: kFixCall if the bytes are not what identity_of() makes.
+// Errors: kFixCall if identity_of() cannot have made the bytes.
 Result<Link> parse_identity(std::span<const std::byte> bytes);
 
 }  // namespace farandole

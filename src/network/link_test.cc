@@ -15,7 +15,7 @@ const Link kLink{.job = 7,
                  .listener = {Role::kLauncher, 0},
                  .seals_data = false};
 
-TEST(Link, HasAnIdentityThatNamesAllOfIt) {
+TEST(Link, ItsIdentityContainsAllItsFields) {
   const auto parsed = parse_identity(identity_of(kLink));
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(*parsed, kLink);

@@ -1,5 +1,5 @@
-// SimulatedConnection: two ends of a connection in memory, for tests. A seed decides how many bytes
-// fit at each call, so it moves bytes in pieces of every size, as a network does.
+// SimulatedConnection: two ends of a connection in memory, for tests. A seed determines how many
+// bytes each call moves, so the bytes move in pieces of all sizes, as on a network.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct SimulatedWire {
 
 class SimulatedConnection final : public Connection {
  public:
-  // Both owners share the wire: either end may be destroyed first.
+  // Both ends share the wire, because either end may be destroyed first.
   SimulatedConnection(std::shared_ptr<SimulatedWire> wire, std::size_t end)
       : wire_(std::move(wire)), end_(end) {
     peer_.addresses = end == 0 ? "simulated 0 -> 1" : "simulated 1 -> 0";
@@ -53,7 +53,7 @@ class SimulatedConnection final : public Connection {
     for (const auto part : {first, second}) {
       const std::size_t room = wire_->unread_bytes_max -
                                std::min(wire_->unread_bytes_max, out.sent.size() - out.received);
-      const std::size_t count = piece(std::min(part.size(), room));
+      const std::size_t count = piece_bytes(std::min(part.size(), room));
       const auto sent = part.first(count);
       out.sent.insert(out.sent.end(), sent.begin(), sent.end());
       taken += count;
@@ -64,10 +64,10 @@ class SimulatedConnection final : public Connection {
 
   Result<std::size_t> try_receive(std::span<std::byte> into) override {
     auto& in = wire_->directions[1 - end_];
-    const std::size_t there = in.sent.size() - in.received;
-    if (there == 0 && in.ended)
+    const std::size_t available = in.sent.size() - in.received;
+    if (available == 0 && in.ended)
       return Status::rebuild_group("the peer has ended the simulated connection");
-    const std::size_t count = piece(std::min(there, into.size()));
+    const std::size_t count = piece_bytes(std::min(available, into.size()));
     std::copy_n(in.sent.begin() + static_cast<std::ptrdiff_t>(in.received), count, into.begin());
     in.received += count;
     return count;
@@ -80,12 +80,12 @@ class SimulatedConnection final : public Connection {
   }
   int descriptor() const override { return -1; }
   void close() override { wire_->directions[end_].ended = true; }
-  const OtherEnd& peer() const override { return peer_; }
+  const ConnectionPeer& peer() const override { return peer_; }
 
  private:
   // Returns how many of `bytes` bytes one call moves. In a quarter of the calls, the number is the
   // largest that the limit of a piece allows; otherwise it is random.
-  std::size_t piece(std::size_t bytes) {
+  std::size_t piece_bytes(std::size_t bytes) {
     if (wire_->random() % 4 == 0 || wire_->always_moves)
       return std::min(bytes, wire_->piece_bytes_max);
     return wire_->random() % (std::min(bytes, wire_->piece_bytes_max) + 1);
@@ -93,7 +93,7 @@ class SimulatedConnection final : public Connection {
 
   std::shared_ptr<SimulatedWire> wire_;
   std::size_t end_;
-  OtherEnd peer_;
+  ConnectionPeer peer_;
 };
 
 }  // namespace farandole

@@ -24,7 +24,7 @@ class FirstNode final : public NodeLink {
   static Result<std::unique_ptr<FirstNode>> create(const TlsContext& context,
                                                    const NodeOptions& options, TimePoint now);
 
-  Result<NodeNews> advance(TimePoint now) override;
+  Result<NodeEvents> advance(TimePoint now) override;
   std::vector<SocketAddress> listening_addresses() const override;
   Endpoint endpoint() const override;
   const std::optional<Start>& start_message() const override { return start_; }
@@ -35,16 +35,16 @@ class FirstNode final : public NodeLink {
   void tell_node(int node, const NodeMessage& message) override;
   bool is_connected(int node) const override;
   bool has_lost_node_0() const override { return false; }
-  std::optional<bool> outcome() const override { return roll_.outcome(); }
+  std::optional<bool> outcome() const override { return roll_call_.outcome(); }
   std::optional<int> job_exit_code() const override { return std::nullopt; }
   int descriptor() const override { return events_.descriptor(); }
   TimePoint deadline() const override;
 
  private:
   // A launcher that has connected.
-  struct Guest {
+  struct ConnectedLauncher {
     NodeChannel channel;
-    TimePoint leave_by;            // applies until it is accepted, and after a rejection
+    TimePoint leave_deadline;      // applies until it is accepted, and after a rejection
     int node = -1;                 // −1 until it is accepted, and after a rejection
     std::optional<Hello> hello{};  // who it is
     bool rejected = false;
@@ -53,33 +53,36 @@ class FirstNode final : public NodeLink {
   };
 
   FirstNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
-  Status listen(TimePoint now, NodeNews& news);
-  Status listen_at_endpoint(TimePoint now, NodeNews& news);
+  Status listen(TimePoint now, NodeEvents& news);
+  Status listen_at_endpoint(TimePoint now, NodeEvents& news);
   Status listen_at_free_port(TimePoint now);
-  void tell_who_is_expected(TimePoint now, NodeNews& news);
+  void report_expected_nodes(TimePoint now, NodeEvents& news);
   Status open(ListenOptions options);
-  Status accept(TimePoint now, NodeNews& news);
-  Status serve_guests(TimePoint now, NodeNews& news);
-  Status handle(Guest& guest, const NodeMessage& message, TimePoint now, NodeNews& news);
-  Status greet(Guest& guest, TimePoint now, NodeNews& news);
-  void welcome(Guest& guest, NodeNews& news);
-  void reject(Guest& guest, const std::string& why, TimePoint now);
-  Status update_interest(std::uint64_t id, Guest& guest);
-  bool may_not_be_silent(const Guest& guest) const {
-    return options_.is_elastic && start_ && guest.node >= 0 && !roll_.has_ended(guest.node);
+  Status accept(TimePoint now, NodeEvents& news);
+  Status serve_launchers(TimePoint now, NodeEvents& news);
+  Status handle(ConnectedLauncher& launcher, const NodeMessage& message, TimePoint now,
+                NodeEvents& news);
+  Status handle_hello(ConnectedLauncher& launcher, TimePoint now, NodeEvents& news);
+  void add_to_running_job(ConnectedLauncher& launcher, NodeEvents& news);
+  void reject(ConnectedLauncher& launcher, const std::string& why, TimePoint now);
+  Status update_interest(std::uint64_t id, ConnectedLauncher& launcher);
+  bool must_send_heartbeats(const ConnectedLauncher& launcher) const {
+    return options_.is_elastic && start_ && launcher.node >= 0 &&
+           !roll_call_.has_ended(launcher.node);
   }
-  void check_silence(Guest& guest, bool has_heard, TimePoint now);
-  void send(std::uint64_t id, Guest& guest, const NodeMessage& message);
-  Status remove_if_gone(std::map<std::uint64_t, Guest>::iterator guest, TimePoint now,
-                        NodeNews& news);
-  void fail(int node, const NodeFailure& failure, NodeNews* news);
-  NodeFailure named(int node, NodeFailure failure) const;  // `why` begins with the node's name
+  void check_silence(ConnectedLauncher& launcher, bool got_message, TimePoint now);
+  void send(std::uint64_t id, ConnectedLauncher& launcher, const NodeMessage& message);
+  Status remove_if_gone(std::map<std::uint64_t, ConnectedLauncher>::iterator launcher,
+                        TimePoint now, NodeEvents& news);
+  void report_failure(int node, const NodeFailure& failure, NodeEvents* news);
+  // Returns the failure with the node's name at the beginning of `why`.
+  NodeFailure with_node_name(int node, NodeFailure failure) const;
   NodeFailure failure_of_end(int node, int exit_code) const;
-  void end(int node, const Ended& ended, NodeNews& news);
+  void handle_end(int node, const NodeEnded& ended, NodeEvents& news);
   void begin_if_complete();
   void set_master_port();
   std::vector<std::string> addresses_of_nodes() const;
-  void tell_who_is_missing(NodeNews& news);
+  void show_missing_nodes(NodeEvents& news);
   void send_to_nodes(const NodeMessage& message, int except = -1);
   Status give_up(Status why);
   std::string last_rejection_text() const;
@@ -89,21 +92,21 @@ class FirstNode final : public NodeLink {
   NodeOptions options_;
   EventSet events_;
   TimePoint start_deadline_;
-  TimePoint next_look_up_;
-  TimePoint tells_from_;  // from then on, notices say which nodes are missing
+  TimePoint next_look_up_time_;
+  TimePoint notices_from_;  // from then on, notices say which nodes are missing
   std::unique_ptr<TcpListener> listener_;
-  RollCall roll_;
-  std::map<std::uint64_t, Guest> guests_;
-  std::uint64_t next_guest_ = 1;  // 0 is the listener
-  std::vector<int> told_missing_;
-  bool told_unknown_name_ = false;
-  bool told_rejection_ = false;
-  std::vector<bool> failing_;  // for each node: whether the others know that it fails
+  RollCall roll_call_;
+  std::map<std::uint64_t, ConnectedLauncher> launchers_;
+  std::uint64_t next_launcher_id_ = 1;  // 0 is the listener
+  std::vector<int> shown_missing_nodes_;
+  bool has_shown_unknown_name_ = false;
+  bool has_shown_rejection_ = false;
+  std::vector<bool> failed_nodes_;  // for each node: whether the others know that it fails
   std::optional<Start> start_;
   // A replacement of a lost launcher:
-  TimePoint listens_again_until_;
-  TimePoint expects_until_;  // nodes that have begun
-  bool told_nobody_is_expected_ = false;
+  TimePoint listen_retry_deadline_;
+  TimePoint expectation_deadline_;  // nodes that have begun
+  bool has_reported_no_expected_nodes_ = false;
 };
 
 }  // namespace farandole

@@ -1,6 +1,7 @@
 // How node 0 of an elastic job notices that another launcher has stopped, although its host still
 // answers, for example because somebody has frozen a container. The launcher tells node 0 regularly
-// that it runs (Heartbeat), and node 0 listens (Silence). Both are pure state machines.
+// that it runs (Heartbeat). Node 0 measures the time without messages (Silence). Both are pure
+// state machines.
 #pragma once
 
 #include <chrono>
@@ -13,14 +14,14 @@ namespace farandole {
 
 class Heartbeat {
  public:
-  static constexpr auto kPause = std::chrono::seconds(2);  // between two messages
+  static constexpr auto kInterval = std::chrono::seconds(2);  // between two messages
 
-  explicit Heartbeat(TimePoint now) : next_(now + kPause) {}
+  explicit Heartbeat(TimePoint now) : next_(now + kInterval) {}
 
-  // Whether to tell node 0 now. Returns true once for each time.
+  // Returns whether the next message must be sent now. Returns true once for each message.
   bool is_due(TimePoint now) {
     if (now < next_) return false;
-    next_ = now + kPause;
+    next_ = now + kInterval;
     return true;
   }
   TimePoint next() const { return next_; }
@@ -31,29 +32,31 @@ class Heartbeat {
 
 class Silence {
  public:
-  // A launcher that has said nothing for this long is lost.
-  static constexpr auto kMax = std::chrono::seconds(10);
+  // If a launcher has sent no message for this time, it is lost.
+  static constexpr auto kTimeMax = std::chrono::seconds(10);
 
-  explicit Silence(TimePoint now) : heard_(now), looked_(now) {}
+  explicit Silence(TimePoint now) : last_message_(now), last_check_(now) {}
 
-  // Call it at each look for messages, after all that have arrived were read.
-  void looked(bool has_heard, TimePoint now) {
-    // We have been stopped ourselves, and with us perhaps the other launcher.
-    if (has_heard || now > looked_ + 2 * Heartbeat::kPause) heard_ = now;
-    looked_ = now;
+  // Call it after each read of messages, when all messages that have arrived are read.
+  void record_check(bool got_message, TimePoint now) {
+    // If much time has passed, this process was stopped. The other launcher may have been stopped,
+    // too, so the time begins again.
+    if (got_message || now > last_check_ + 2 * Heartbeat::kInterval) last_message_ = now;
+    last_check_ = now;
   }
-  bool is_too_long() const { return looked_ >= heard_ + kMax; }
-  // When to look again, even if no message arrives. Looks must not be rarer than the messages.
-  TimePoint next_look() const { return looked_ + Heartbeat::kPause; }
+  bool is_too_long() const { return last_check_ >= last_message_ + kTimeMax; }
+  // When to check again, even if no message arrives. A message is expected in each of these
+  // intervals.
+  TimePoint next_check() const { return last_check_ + Heartbeat::kInterval; }
   static Status error() {
     return Status::rebuild_group(
         format_text("it has said nothing for {} s, although its host answers; it may be stopped",
-                    std::chrono::seconds(kMax).count()));
+                    std::chrono::seconds(kTimeMax).count()));
   }
 
  private:
-  TimePoint heard_;
-  TimePoint looked_;
+  TimePoint last_message_;
+  TimePoint last_check_;
 };
 
 }  // namespace farandole

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 constexpr TimePoint kStart = TimePoint() + seconds(1000);
 
-TEST(Heartbeat, IsDueAgainAndAgain) {
+TEST(Heartbeat, IsDueOncePerInterval) {
   Heartbeat heartbeat(kStart);
   EXPECT_EQ(heartbeat.next(), kStart + seconds(2));
   EXPECT_FALSE(heartbeat.is_due(kStart + seconds(2) - milliseconds(1)));
@@ -22,23 +22,23 @@ TEST(Heartbeat, IsDueAgainAndAgain) {
 TEST(Silence, IsTooLongAfterTenSecondsWithoutAMessage) {
   Silence silence(kStart);
   for (int second = 1; second < 10; ++second) {
-    silence.looked(second == 4, kStart + seconds(second));
+    silence.record_check(second == 4, kStart + seconds(second));
     EXPECT_FALSE(silence.is_too_long());
   }
-  silence.looked(false, kStart + seconds(13));
+  silence.record_check(false, kStart + seconds(13));
   EXPECT_FALSE(silence.is_too_long()) << "it was heard after four seconds";
-  EXPECT_EQ(silence.next_look(), kStart + seconds(15));
-  silence.looked(false, kStart + seconds(14));
+  EXPECT_EQ(silence.next_check(), kStart + seconds(15));
+  silence.record_check(false, kStart + seconds(14));
   EXPECT_TRUE(silence.is_too_long());
 }
 
-TEST(Silence, OurOwnPauseIsNotThatOfTheOther) {
+TEST(Silence, OurOwnStopDoesNotCountAsSilence) {
   Silence silence(kStart);
-  silence.looked(true, kStart + seconds(1));
-  silence.looked(false, kStart + seconds(100));
+  silence.record_check(true, kStart + seconds(1));
+  silence.record_check(false, kStart + seconds(100));
   EXPECT_FALSE(silence.is_too_long());
   for (int second = 1; second <= 10; ++second)
-    silence.looked(false, kStart + seconds(100 + second));
+    silence.record_check(false, kStart + seconds(100 + second));
   EXPECT_TRUE(silence.is_too_long());
 }
 

@@ -20,8 +20,8 @@ void NodeChannel::send(const NodeMessage& message) {
 
 Status NodeChannel::flush() {
   while (unsent_from_ < unsent_.size() || connection_->has_unsent()) {
-    const auto rest = std::span(unsent_).subspan(unsent_from_);
-    FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, rest));
+    const auto unsent = std::span(unsent_).subspan(unsent_from_);
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, connection_->try_send({}, unsent));
     unsent_from_ += count;
     if (count == 0) break;
   }
@@ -35,9 +35,9 @@ Status NodeChannel::flush() {
 std::vector<NodeMessage> NodeChannel::advance() {
   std::vector<NodeMessage> messages;
   while (status_.ok()) {
-    const auto more = receive_into(messages);
-    if (!more.ok()) status_ = more.status();
-    if (!more.ok() || !*more) break;
+    const auto may_have_more = receive_into(messages);
+    if (!may_have_more.ok()) status_ = may_have_more.status();
+    if (!may_have_more.ok() || !*may_have_more) break;
   }
   if (status_.ok()) status_ = flush();
   return messages;
@@ -53,7 +53,7 @@ Result<bool> NodeChannel::receive_into(std::vector<NodeMessage>& messages) {
     if (reads_payload_)
       payload_filled_ += count;
     else
-      header_.filled(count);
+      header_.mark_filled(count);
   }
   if (!reads_payload_ && header_.complete()) {
     FARANDOLE_TRY_ASSIGN(const FrameHeader header, header_.take());

@@ -21,15 +21,16 @@ class NodeChannel {
       : connection_(std::move(connection)) {}
 
   void send(const NodeMessage& message);
-  // Sends as much as possible of the waiting messages, and returns the messages that have arrived.
+  // Sends waiting messages until the connection is full, and returns the messages that have
+  // arrived.
   std::vector<NodeMessage> advance();
-  // Gives the connection up.
+  // Ends the connection because of an error.
   void fail(Status why) { status_ = std::move(why); }
-  // Not ok if the connection has ended; then why: kRebuildGroup or kStop.
+  // ok while the connection works; then the reason for its end: kRebuildGroup or kStop.
   const Status& status() const { return status_; }
   bool has_unsent() const { return !unsent_.empty() || connection_->has_unsent(); }
   int descriptor() const { return connection_->descriptor(); }
-  const OtherEnd& peer() const { return connection_->peer(); }
+  const ConnectionPeer& peer() const { return connection_->peer(); }
 
  private:
   Status flush();

@@ -19,30 +19,31 @@ namespace farandole {
 struct NodeEnd {
   int node = 0;
   int exit_code = 0;
-  std::vector<std::string> report;  // how its part of the job has failed: lines for the user
+  std::vector<std::string> report;  // lines for the user about the failure of its part of the job
 };
 
-// The first of these nodes that has failed, as the failure of its job.
-std::optional<Failing> first_failed(const std::vector<NodeEnd>& ends);
+// Returns the failure of the first of these nodes that has failed; empty if none has failed.
+std::optional<FailedNode> first_failure(const std::vector<NodeEnd>& ends);
 
 // A node has left an elastic job, or has joined it, perhaps again.
 struct NodeChange {
   int node = 0;
-  bool is_here = false;
-  bool has_begun = false;  // it takes part already, and will send its NodeState
-  std::string why{};       // it has left, for the user
+  bool is_present = false;
+  bool has_begun = false;  // it already takes part, and will send its NodeState
+  std::string why{};       // why it has left, for the user
 };
 
 // The events since the last call.
-struct NodeNews {
+struct NodeEvents {
   std::vector<std::string> notices;  // lines for the user
-  std::vector<Failing> failures;     // other nodes whose part of the job fails
-  std::vector<NodeEnd> ends;         // node 0: other nodes whose workers have all ended
+  std::vector<FailedNode> failures;  // failures of other nodes' parts of the job
+  std::vector<NodeEnd> ends;         // node 0: other nodes, all of whose workers have ended
   std::vector<WorkerExit> exits;     // node 0: workers of other nodes that have ended
   std::vector<NodeChange> changes;   // node 0 of an elastic job, in this order
   std::vector<std::unique_ptr<Connection>> workers;  // node 0: workers that have connected
-  bool nobody_is_expected = false;  // a replacement of node 0: it rejects lost nodes from now on
-  bool node_0_is_back = false;      // another node: a new launcher is node 0
+  bool no_more_nodes_expected =
+      false;                    // a replacement of node 0: it rejects lost nodes from now on
+  bool node_0_is_back = false;  // another node: a new launcher is node 0
   // All other messages of the other launchers: WorkersWanted, WorkerStart …
   std::vector<NodeMessage> messages;
 };
@@ -53,10 +54,10 @@ class NodeLink {
  public:
   virtual ~NodeLink() = default;
 
-  // Does all that can be done now. Errors are final, come only before start_message() is set, and
-  // have texts for users: kFixCall if the nodes contradict each other, kStop if not all of them
-  // have joined in time.
-  virtual Result<NodeNews> advance(TimePoint now) = 0;
+  // Handles everything that has arrived. Errors are final, occur only before start_message() is
+  // set, and have texts for users: kFixCall if the nodes contradict each other, kStop if a node did
+  // not join in time.
+  virtual Result<NodeEvents> advance(TimePoint now) = 0;
   // Node 0: the addresses at which it listens; empty until it does, and on other nodes.
   virtual std::vector<SocketAddress> listening_addresses() const = 0;
   // Where the workers of this host reach node 0. Call it when start_message() is set.
@@ -64,7 +65,7 @@ class NodeLink {
   // Node 0's message that all nodes have joined; empty until then.
   virtual const std::optional<Start>& start_message() const = 0;
 
-  // Tell the other nodes what happens here. Call them when start_message() is set.
+  // These functions tell the other nodes what happens here. Call them when start_message() is set.
   virtual void report_exit(const WorkerExit& exit) = 0;         // also if it could not start
   virtual void report_failing(const NodeFailure& failure) = 0;  // at most once
   // At most once. If this part of the job has failed, `report` has lines that tell the user how.
@@ -74,7 +75,7 @@ class NodeLink {
   virtual void tell(const NodeMessage& message) = 0;
   // Node 0: sends a message to one other node.
   virtual void tell_node(int node, const NodeMessage& message) = 0;
-  // Whether messages can reach this node, which is 0 for the other nodes.
+  // Whether messages can reach `node`. On other nodes than node 0, it must be 0.
   virtual bool is_connected(int node) const = 0;
   // Whether the connection to node 0 has ended before node 0 said that the job was over.
   virtual bool has_lost_node_0() const = 0;

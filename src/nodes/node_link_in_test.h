@@ -1,4 +1,4 @@
-// For tests: a link to the launchers of the other nodes that keeps what it is told.
+// For tests: a link to the launchers of the other nodes that only records messages and reports.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace farandole {
 
 class NodeLinkInTest final : public NodeLink {
  public:
-  Result<NodeNews> advance(TimePoint /*now*/) override { return NodeNews(); }
+  Result<NodeEvents> advance(TimePoint /*now*/) override { return NodeEvents(); }
   std::vector<SocketAddress> listening_addresses() const override { return {}; }
   Endpoint endpoint() const override { return {}; }
   const std::optional<Start>& start_message() const override { return start; }
@@ -22,9 +22,9 @@ class NodeLinkInTest final : public NodeLink {
   void report_end(int exit_code, const std::vector<std::string>& /*report*/) override {
     own_exit_code = exit_code;
   }
-  void tell(const NodeMessage& message) override { told.emplace_back(-1, message); }
+  void tell(const NodeMessage& message) override { sent_messages.emplace_back(-1, message); }
   void tell_node(int node, const NodeMessage& message) override {
-    told.emplace_back(node, message);
+    sent_messages.emplace_back(node, message);
   }
   bool is_connected(int node) const override { return !gone.contains(node); }
   bool has_lost_node_0() const override { return false; }
@@ -33,8 +33,8 @@ class NodeLinkInTest final : public NodeLink {
   int descriptor() const override { return -1; }
   TimePoint deadline() const override { return TimePoint::max(); }
 
-  std::vector<std::pair<int, NodeMessage>> told;  // by node; −1: tell()
-  std::set<int> gone;                             // nodes that are not connected
+  std::vector<std::pair<int, NodeMessage>> sent_messages;  // by node; −1: tell()
+  std::set<int> gone;                                      // nodes that are not connected
   std::optional<Start> start;
   std::vector<NodeFailure> failures;  // report_failing()
   std::optional<int> own_exit_code;   // report_end()

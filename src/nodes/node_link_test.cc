@@ -23,14 +23,14 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // No name server is asked, because this cannot be a name.
-constexpr const char* kNoName = "nobody..invalid";
+constexpr const char* kInvalidName = "nobody..invalid";
 
-// A launcher in a test: the link, what it has said so far, and its error.
+// A launcher in a test: the link, everything that the link has reported so far, and its error.
 struct Launcher {
   std::unique_ptr<NodeLink> link;
   std::vector<std::string> notices{};
   std::vector<std::string> failures{};  // `why` of each
-  std::optional<Failing> last_failure{};
+  std::optional<FailedNode> last_failure{};
   std::vector<NodeEnd> ends{};
   std::vector<NodeChange> changes{};
   std::vector<WorkerExit> exits{};
@@ -47,16 +47,16 @@ struct Launcher {
     error = news.status();
     if (!news.ok()) return;
     std::ranges::move(news->notices, std::back_inserter(notices));
-    for (const Failing& failing : news->failures) {
-      failures.push_back(failing.failure.why);
-      last_failure = failing;
+    for (const FailedNode& failed_node : news->failures) {
+      failures.push_back(failed_node.failure.why);
+      last_failure = failed_node;
     }
     std::ranges::move(news->ends, std::back_inserter(ends));
     std::ranges::move(news->changes, std::back_inserter(changes));
     std::ranges::move(news->exits, std::back_inserter(exits));
     std::ranges::move(news->workers, std::back_inserter(workers));
     std::ranges::move(news->messages, std::back_inserter(messages));
-    is_complete = is_complete || news->nobody_is_expected;
+    is_complete = is_complete || news->no_more_nodes_expected;
     found_node_0 += news->node_0_is_back ? 1 : 0;
   }
 };
@@ -95,9 +95,9 @@ class NodeLinks : public ::testing::Test {
       if (launcher.link != nullptr) launcher.advance(now());
   }
   void run_until(const std::function<bool()>& done) {
-    const TimePoint hang_guard = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const TimePoint test_deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!done()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), hang_guard);
+      ASSERT_LT(std::chrono::steady_clock::now(), test_deadline);
       advance();
       ::poll(nullptr, 0, 1);
     }
@@ -113,9 +113,9 @@ class NodeLinks : public ::testing::Test {
   Duration skipped_{};
 };
 
-TEST_F(NodeLinks, StartWhenAllNodesHaveCome) {
+TEST_F(NodeLinks, StartWhenAllNodesHaveJoined) {
   Launcher& second = other(1, 3, 4);
-  advance();  // nobody listens yet
+  advance();  // node 0 does not listen yet
   Launcher& zero = first(3, 2);
   run_until([&] { return zero.notices.size() == 2; });
   EXPECT_THAT(zero.notices.front(), HasSubstr("waiting for nodes 1, 2 of 3 at 127.0.0.1:"));
@@ -161,7 +161,7 @@ TEST_F(NodeLinks, TellWhereTheServersOfFrameworksListen) {
   }
 }
 
-TEST_F(NodeLinks, OtherFlagsEndAllNodes) {
+TEST_F(NodeLinks, DifferentFlagsEndAllNodes) {
   Launcher& zero = first(2);
   NodeOptions own = options(1, 2, 1);
   own.uses_jax = true;
@@ -178,7 +178,7 @@ TEST_F(NodeLinks, EndTogether) {
   Launcher& zero = first(2);
   Launcher& one = other(1, 2);
   run_until_started();
-  one.link->report_exit({.rank = 1, .how = "rank 1 has exited"});
+  one.link->report_exit({.rank = 1, .how_it_ended = "rank 1 has exited"});
   one.link->report_end(0, {});
   run_until([&] { return !zero.exits.empty(); });
   EXPECT_EQ(zero.exits.front(), (WorkerExit{1, "rank 1 has exited"}));
@@ -186,7 +186,7 @@ TEST_F(NodeLinks, EndTogether) {
   zero.link->report_end(0, {});
   EXPECT_EQ(zero.link->outcome(), true);
   EXPECT_FALSE(one.link->outcome().has_value());
-  zero.link->tell(Over{0});
+  zero.link->tell(JobOver{0});
   run_until([&] { return one.link->outcome().has_value(); });
   EXPECT_EQ(one.link->outcome(), true);
   EXPECT_EQ(one.link->job_exit_code(), 0);
@@ -200,7 +200,7 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   run_until_started();
   for (const Launcher& launcher : launchers_) launcher.link->report_end(0, {});
   run_until([&] { return zero.link->outcome().has_value(); });
-  zero.link->tell(Over{0});
+  zero.link->tell(JobOver{0});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   zero.link->tell(TimelineWanted{8, "job", "{}"});
   zero.link->tell_node(2, TimelineWanted{1, "", ""});
@@ -226,7 +226,7 @@ TEST_F(NodeLinks, StayConnectedAfterTheEnd) {
   EXPECT_EQ(two.link->outcome(), true);
 }
 
-TEST_F(NodeLinks, CarryMoreThanTheKernelKeeps) {
+TEST_F(NodeLinks, SendMoreThanTheKernelBuffers) {
   constexpr std::size_t kPieces = 200;
   Launcher& zero = first(2);
   Launcher& one = other(1, 2);
@@ -239,7 +239,7 @@ TEST_F(NodeLinks, CarryMoreThanTheKernelKeeps) {
               static_cast<char>('a' + i % 26));
 }
 
-TEST_F(NodeLinks, ALongReportArrivesInPart) {
+TEST_F(NodeLinks, ALongReportIsCut) {
   Launcher& zero = first(2);
   Launcher& one = other(1, 2);
   run_until_started();
@@ -249,7 +249,7 @@ TEST_F(NodeLinks, ALongReportArrivesInPart) {
   EXPECT_THAT(zero.ends.front().report, ::testing::Contains(HasSubstr("lines are missing here")));
 }
 
-TEST_F(NodeLinks, HearOfFailuresOnce) {
+TEST_F(NodeLinks, ReportEachFailureOnce) {
   Launcher& zero = first(3);
   Launcher& one = other(1, 3);
   Launcher& two = other(2, 3);
@@ -261,7 +261,7 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   two.link->report_end(1, {});
   run_until([&] { return zero.link->outcome().has_value(); });
   EXPECT_EQ(zero.link->outcome(), false);
-  zero.link->tell(Over{3});
+  zero.link->tell(JobOver{3});
   run_until([&] { return one.link->outcome() && two.link->outcome(); });
   EXPECT_THAT(zero.failures,
               ElementsAre("node 1 (host1): rank 1 exited with code 3", HasSubstr("node 2")));
@@ -280,7 +280,7 @@ TEST_F(NodeLinks, HearOfFailuresOnce) {
   EXPECT_TRUE(two.ends.empty());
 }
 
-TEST_F(NodeLinks, HearThatALauncherIsGone) {
+TEST_F(NodeLinks, ReportALostLauncher) {
   Launcher& zero = first(3);
   Launcher& one = other(1, 3);
   Launcher& two = other(2, 3);
@@ -312,7 +312,7 @@ TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
   EXPECT_FALSE(one.link->start_message()->has_begun);
   one.link.reset();
   run_until([&] { return zero.changes.size() == 1; });
-  EXPECT_FALSE(zero.changes[0].is_here);
+  EXPECT_FALSE(zero.changes[0].is_present);
   EXPECT_EQ(zero.changes[0].node, 1);
   EXPECT_THAT(zero.changes[0].why, HasSubstr("node 1 (host1) is gone"));
   EXPECT_FALSE(zero.link->is_connected(1));
@@ -322,7 +322,7 @@ TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
   run_until([&] { return again.started(); });
   EXPECT_TRUE(again.link->start_message()->has_begun);
   ASSERT_EQ(zero.changes.size(), 2U);
-  EXPECT_TRUE(zero.changes[1].is_here);
+  EXPECT_TRUE(zero.changes[1].is_present);
   zero.link->tell_node(1, WorkerStart{1, 3});
   zero.link->tell(GroupFormed{2, {0, 2}, {0, 2}});
   run_until([&] { return again.messages.size() == 2 && !two.messages.empty(); });
@@ -339,23 +339,23 @@ TEST_F(NodeLinks, ANodeOfAnElasticJobMayComeBack) {
   EXPECT_EQ(zero.link->outcome(), true) << "the job has succeeded without node 1";
 }
 
-TEST(NodeEnds, TheFirstFailureIsThatOfTheJob) {
-  EXPECT_EQ(first_failed({}), std::nullopt);
-  EXPECT_EQ(first_failed({{.node = 1, .exit_code = 0, .report = {}}}), std::nullopt);
-  const auto failed = first_failed(
+TEST(NodeEnds, TheFirstFailureIsTheFailureOfTheJob) {
+  EXPECT_EQ(first_failure({}), std::nullopt);
+  EXPECT_EQ(first_failure({{.node = 1, .exit_code = 0, .report = {}}}), std::nullopt);
+  const auto failed = first_failure(
       {{.node = 2, .exit_code = 3, .report = {}}, {.node = 1, .exit_code = 4, .report = {}}});
   EXPECT_EQ(failed->node, 2U);
   EXPECT_EQ(failed->failure.why, "node 2 has ended with exit code 3");
 }
 
 // As in a job of a driver: node 0 chooses the port, and the driver tells the other node.
-TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
-  NodeOptions of_zero = options(0, 2, 1);
-  of_zero.endpoint = {"hen", 0};
-  of_zero.listens_at =
+TEST_F(NodeLinks, ConnectAtAPortThatNode0HasChosen) {
+  NodeOptions node_0_options = options(0, 2, 1);
+  node_0_options.endpoint = {"hen", 0};
+  node_0_options.listen_choice =
       ListenChoice{.interfaces = {.use = {"127.0.0.1", "::1"}, .avoid = {}}, .ports = {}};
-  Launcher& zero =
-      launchers_.emplace_back(Launcher{.link = *FirstNode::create(*context_, of_zero, now())});
+  Launcher& zero = launchers_.emplace_back(
+      Launcher{.link = *FirstNode::create(*context_, node_0_options, now())});
   EXPECT_TRUE(zero.link->listening_addresses().empty());
   run_until([&] { return !zero.link->listening_addresses().empty(); });
   const auto addresses = zero.link->listening_addresses();
@@ -364,23 +364,23 @@ TEST_F(NodeLinks, MeetAtAPortThatNode0HasChosen) {
   skip(std::chrono::seconds(10));
   run_until([&] { return !zero.notices.empty(); });
   EXPECT_THAT(zero.notices.front(), HasSubstr("at hen:" + std::to_string(addresses[0].port)));
-  NodeOptions of_one = options(1, 2, 1);
-  of_one.endpoint = {kNoName, 0};  // never looked up
-  of_one.addresses = addresses;
-  Launcher& one =
-      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, of_one, now())});
+  NodeOptions node_1_options = options(1, 2, 1);
+  node_1_options.endpoint = {kInvalidName, 0};  // never looked up
+  node_1_options.addresses = addresses;
+  Launcher& one = launchers_.emplace_back(
+      Launcher{.link = *OtherNode::create(*context_, node_1_options, now())});
   EXPECT_TRUE(one.link->listening_addresses().empty());
   run_until_started();
   EXPECT_EQ(zero.link->endpoint().text(), addresses.front().text());
   EXPECT_THAT(addresses, ::testing::Contains(*SocketAddress::parse(one.link->endpoint().text())));
 }
 
-TEST_F(NodeLinks, SayAtWhichAddressesNode0WasNotReached) {
-  NodeOptions of_one = options(1, 2, 1);
-  of_one.endpoint = {"hen", 0};
-  of_one.addresses = {*SocketAddress::parse("127.0.0.1:1")};
-  Launcher& one =
-      launchers_.emplace_back(Launcher{.link = *OtherNode::create(*context_, of_one, now())});
+TEST_F(NodeLinks, NameTheAddressesAtWhichNode0WasNotReached) {
+  NodeOptions node_1_options = options(1, 2, 1);
+  node_1_options.endpoint = {"hen", 0};
+  node_1_options.addresses = {*SocketAddress::parse("127.0.0.1:1")};
+  Launcher& one = launchers_.emplace_back(
+      Launcher{.link = *OtherNode::create(*context_, node_1_options, now())});
   run_until([&] { return !one.notices.empty(); });
   EXPECT_EQ(one.notices.front(), "waiting for node 0 of 2 at hen (127.0.0.1:1)");
   skip(std::chrono::seconds(60));
@@ -472,30 +472,30 @@ TEST_F(NodeLinks, NodeZeroMayBeStartedAgainBeforeTheStart) {
 // Node 0 has no workers, and a driver can replace its launcher.
 class NodeLinksWithDriver : public NodeLinks {
  protected:
-  NodeOptions of_elastic_job(int node) const {
+  NodeOptions elastic_job_options(int node) const {
     NodeOptions own = options(node, 3, node);
     own.is_elastic = true;
     if (node > 0) own.addresses = {address_of("127.0.0.1:0").with_port(port_)};
     return own;
   }
-  Launcher& first_of_elastic_job(const std::optional<Replacement>& replaces) {
-    NodeOptions own = of_elastic_job(0);
-    own.listens_at = ListenChoice{InterfaceChoice{{"lo"}}, {port_, port_}};
+  Launcher& first_launcher_of_elastic_job(const std::optional<Replacement>& replaces) {
+    NodeOptions own = elastic_job_options(0);
+    own.listen_choice = ListenChoice{InterfaceChoice{{"lo"}}, {port_, port_}};
     if (replaces) own.addresses = {address_of("127.0.0.1:0").with_port(port_)};
     own.replaces = replaces;
     auto made = FirstNode::create(*context_, own, now());
     return launchers_.emplace_back(Launcher{.link = *std::move(made)});
   }
   void begin() {
-    first_of_elastic_job({});
+    first_launcher_of_elastic_job({});
     for (const int node : {1, 2}) {
-      auto made = OtherNode::create(*context_, of_elastic_job(node), now());
+      auto made = OtherNode::create(*context_, elastic_job_options(node), now());
       launchers_.push_back(Launcher{.link = *std::move(made)});
     }
     run_until_started();
   }
   void lose_first() { launchers_.pop_front(); }
-  Launcher& one() { return launchers_.front(); }  // when the first is lost
+  Launcher& one() { return launchers_.front(); }  // when the launcher of node 0 is lost
   void pass_time(Duration time, const Launcher* stopped);
   void advance_all_but(const Launcher* stopped);
 };
@@ -503,15 +503,15 @@ class NodeLinksWithDriver : public NodeLinks {
 TEST_F(NodeLinksWithDriver, TheOthersFindTheNewLauncherOfNodeZero) {
   begin();
   lose_first();
-  one().link->report_end(3, {"why"});  // is told to the new launcher
+  one().link->report_end(3, {"why"});  // the new launcher must learn this
   for (int i = 0; i < 20; ++i) advance();
   EXPECT_FALSE(one().link->outcome().has_value());
-  Launcher& zero =
-      first_of_elastic_job(Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
+  Launcher& zero = first_launcher_of_elastic_job(
+      Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
   run_until([&] { return zero.is_complete && zero.ends.size() == 1; });
   EXPECT_THAT(zero.link->start_message()->workers, ElementsAre(0, 1, 2));
   ASSERT_EQ(zero.changes.size(), 2U);
-  for (const NodeChange& change : zero.changes) EXPECT_TRUE(change.is_here && change.has_begun);
+  for (const NodeChange& change : zero.changes) EXPECT_TRUE(change.is_present && change.has_begun);
   EXPECT_EQ(zero.ends[0].exit_code, 3);
   run_until([&] { return one().found_node_0 == 1 && std::next(launchers_.begin())->found_node_0; });
   const NodeState state{.node = 9, .slots = {0}, .numbers = {4}};
@@ -527,18 +527,18 @@ TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
   lose_first();
   Launcher late = std::move(launchers_.back());
   launchers_.pop_back();
-  Launcher& zero =
-      first_of_elastic_job(Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
+  Launcher& zero = first_launcher_of_elastic_job(
+      Replacement{.number = 1, .workers = {0, 1, 2}, .nodes = {1, 2}});
   run_until([&] { return zero.changes.size() == 1; });
   EXPECT_FALSE(zero.is_complete);
-  EXPECT_LE(zero.link->deadline(), now() + kReplacementTime);
-  skip(kReplacementTime);
+  EXPECT_LE(zero.link->deadline(), now() + kReplacementTimeout);
+  skip(kReplacementTimeout);
   run_until([&] { return zero.is_complete; });
   ASSERT_EQ(zero.changes.size(), 2U) << "the driver must know that it is lost";
   EXPECT_EQ(zero.changes[1].node, 2);
-  EXPECT_FALSE(zero.changes[1].is_here);
+  EXPECT_FALSE(zero.changes[1].is_present);
   run_until([&] {
-    late.advance(now() - skipped_);  // its time is not over
+    late.advance(now() - skipped_);  // its time limit is not reached yet
     return late.link->outcome().has_value();
   });
   EXPECT_EQ(late.link->outcome(), false);
@@ -546,19 +546,19 @@ TEST_F(NodeLinksWithDriver, ANodeThatComesTooLateIsRejected) {
   EXPECT_THAT(late.failures, ElementsAre(HasSubstr("the launcher of node 0 is gone: ")));
 }
 
-TEST_F(NodeLinksWithDriver, ALostNodeZeroIsWaitedForForSomeTime) {
+TEST_F(NodeLinksWithDriver, TheOthersWaitALimitedTimeForALostNodeZero) {
   begin();
   lose_first();
   run_until([&] { return !one().link->is_connected(0); });
   EXPECT_FALSE(one().link->outcome().has_value());
-  skip(kNode0ReturnTime);
+  skip(kNode0ReturnTimeout);
   advance();
   EXPECT_TRUE(one().link->has_lost_node_0());
   EXPECT_EQ(one().link->outcome(), false);
   EXPECT_EQ(one().link->deadline(), TimePoint::max());
 }
 
-// All launchers run, apart from one whose host still answers.
+// All launchers run, except `stopped`. The host of the stopped launcher still answers.
 void NodeLinksWithDriver::pass_time(Duration time, const Launcher* stopped) {
   for (const TimePoint end = now() + time; now() < end; skip(std::chrono::seconds(1))) {
     for (int i = 0; i < 3; ++i) advance_all_but(stopped);
@@ -571,7 +571,7 @@ void NodeLinksWithDriver::advance_all_but(const Launcher* stopped) {
   ::poll(nullptr, 0, 1);
 }
 
-TEST_F(NodeLinksWithDriver, ANodeThatSaysNothingIsLost) {
+TEST_F(NodeLinksWithDriver, ASilentNodeIsLost) {
   begin();
   Launcher& zero = launchers_.front();
   Launcher& last = launchers_.back();
@@ -582,13 +582,13 @@ TEST_F(NodeLinksWithDriver, ANodeThatSaysNothingIsLost) {
   pass_time(std::chrono::seconds(4), &last);
   ASSERT_EQ(zero.changes.size(), 1U);
   EXPECT_EQ(zero.changes[0].node, 2);
-  EXPECT_FALSE(zero.changes[0].is_here);
+  EXPECT_FALSE(zero.changes[0].is_present);
   EXPECT_THAT(zero.changes[0].why, HasSubstr("said nothing for 10 s"));
   EXPECT_TRUE(zero.link->is_connected(1));
   EXPECT_FALSE(zero.link->is_connected(2));
 }
 
-TEST_F(NodeLinksWithDriver, ANodeZeroMaySayNothing) {
+TEST_F(NodeLinksWithDriver, ASilentNodeZeroIsNotLost) {
   begin();
   Launcher& zero = launchers_.front();
   Launcher& last = launchers_.back();
@@ -609,7 +609,7 @@ TEST_F(NodeLinks, ASecondNodeZeroCannotListen) {
 }
 
 TEST_F(NodeLinks, NodeZeroCannotListenAtAnUnknownName) {
-  endpoint_host_ = kNoName;
+  endpoint_host_ = kInvalidName;
   Launcher& zero = first(2);
   advance();
   const std::string reason = " the name is not known: ";
@@ -625,7 +625,7 @@ TEST_F(NodeLinks, NodeZeroCannotListenAtAnUnknownName) {
 }
 
 TEST_F(NodeLinks, TheOthersSayThatTheNameIsUnknown) {
-  endpoint_host_ = kNoName;
+  endpoint_host_ = kInvalidName;
   Launcher& one = other(1, 2);
   advance();
   const std::string waiting = "waiting for node 0 of 2 at " + endpoint_text();
@@ -692,7 +692,7 @@ TEST(NodeChannels, AnotherVersionAtTheOtherEndIsAnError) {
                                   "Farandole; install the same version on all hosts"));
 }
 
-TEST_F(NodeLinks, WorkersAreHandedOut) {
+TEST_F(NodeLinks, ConnectionsOfWorkersAreReturned) {
   Launcher& zero = first(2);
   other(1, 2);
   run_until_started();

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// A control frame has room for 64 KiB; the rest is for the other fields and the note.
+// A control frame has room for 64 KiB; the remaining bytes are for the other fields and the note.
 constexpr std::size_t kReportBytesMax = 60U << 10U;
 
 std::size_t bytes_in_message(const std::string& line) {
@@ -35,21 +35,21 @@ void fields([[maybe_unused]] auto& visit, [[maybe_unused]] auto& message) {
         visit(message.is_elastic), visit(message.master_port), visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, NodeRejection>)
     visit(message.why);
-  else if constexpr (std::is_same_v<Message, Waiting>)
+  else if constexpr (std::is_same_v<Message, MissingNodes>)
     visit(message.missing);
   else if constexpr (std::is_same_v<Message, Start>)
     visit(message.workers), visit(message.master_port), visit(message.master_address),
         visit(message.jax_port), visit(message.tensorflow_ports), visit(message.addresses),
         visit(message.has_begun);
   else if constexpr (std::is_same_v<Message, WorkerExit>)
-    visit(message.rank), visit(message.how), visit(message.succeeded);
-  else if constexpr (std::is_same_v<Message, Failing>)
+    visit(message.rank), visit(message.how_it_ended), visit(message.succeeded);
+  else if constexpr (std::is_same_v<Message, FailedNode>)
     visit(message.node), visit(message.failure.why), visit(message.failure.rank),
         visit(message.failure.blamed_rank), visit(message.failure.signal),
         visit(message.failure.first_rank), visit(message.failure.ranks);
-  else if constexpr (std::is_same_v<Message, Ended>)
+  else if constexpr (std::is_same_v<Message, NodeEnded>)
     visit(message.exit_code), visit(message.report);
-  else if constexpr (std::is_same_v<Message, Over>)
+  else if constexpr (std::is_same_v<Message, JobOver>)
     visit(message.exit_code);
   else if constexpr (std::is_same_v<Message, WorkerReport>)
     visit(message.rank), visit(message.report);
@@ -100,8 +100,8 @@ std::optional<NodeMessage> read_kind(std::size_t kind, std::span<const std::byte
 
 }  // namespace
 
-Ended make_ended(int exit_code, const std::vector<std::string>& report) {
-  Ended ended{static_cast<std::uint32_t>(exit_code), report};
+NodeEnded make_node_ended(int exit_code, const std::vector<std::string>& report) {
+  NodeEnded ended{static_cast<std::uint32_t>(exit_code), report};
   std::size_t bytes = 0;
   for (const std::string& line : report) bytes += bytes_in_message(line);
   if (bytes <= kReportBytesMax) return ended;

@@ -25,7 +25,7 @@ struct Hello {
   bool uses_jax = false;          // --jax
   bool is_elastic = false;        // --min-workers
   std::uint32_t master_port = 0;  // MASTER_PORT, reserved by the sender; 0: none
-  // The sender takes part in the elastic job already. It had lost node 0.
+  // The sender already takes part in the elastic job, and had lost node 0.
   bool has_begun = false;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -37,9 +37,9 @@ struct NodeRejection {
 };
 
 // 0 →: the job waits for these nodes.
-struct Waiting {
+struct MissingNodes {
   std::vector<std::uint32_t> missing;
-  friend bool operator==(const Waiting&, const Waiting&) = default;
+  friend bool operator==(const MissingNodes&, const MissingNodes&) = default;
 };
 
 // 0 →: all nodes have joined, so start the workers.
@@ -52,15 +52,15 @@ struct Start {
   // For each rank: where TensorFlow's server listens. Both lists are empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
   std::vector<std::string> addresses{};  // by node, as node 0 sees them; that of node 0 is empty
-  // The job is elastic and runs already, so wait for orders to start workers.
+  // The job is elastic and already runs, so wait for WorkerStart messages.
   bool has_begun = false;
   friend bool operator==(const Start&, const Start&) = default;
 };
 
-// → 0: a worker of the sender has ended, in words.
+// → 0: how a worker of the sender has ended.
 struct WorkerExit {
   std::uint32_t rank = 0;  // in an elastic job, its slot
-  std::string how;
+  std::string how_it_ended;
   bool succeeded = false;  // its exit code was 0
   friend bool operator==(const WorkerExit&, const WorkerExit&) = default;
 };
@@ -73,8 +73,8 @@ struct NodeFailure {
   std::uint32_t signal = 0;                    // the signal that has asked it to end; 0: none
   std::uint32_t first_rank = 0;                // of this node
   std::uint32_t ranks = 0;                     // how many ranks this node has
-  // Whether this failure has led to the other one. If several ranks of this node have failed, the
-  // other node may blame another one of them.
+  // Whether this failure has caused the other failure. If several ranks of this node have failed,
+  // the other node may blame a different rank than the first.
   bool has_caused(const NodeFailure& other) const {
     if (!rank || !other.blamed_rank) return false;
     const bool blames_this_node =
@@ -85,28 +85,28 @@ struct NodeFailure {
 };
 
 // Both ways: a node's part of the job fails or was told to end. Node 0 passes it on.
-struct Failing {
+struct FailedNode {
   std::uint32_t node = 0;
   NodeFailure failure;
-  friend bool operator==(const Failing&, const Failing&) = default;
+  friend bool operator==(const FailedNode&, const FailedNode&) = default;
 };
 
 // → 0: all workers of the sender have ended, with this exit code of its launcher.
-struct Ended {
+struct NodeEnded {
   std::uint32_t exit_code = 0;
   std::vector<std::string> report{};  // how its part of the job has failed: lines for the user
-  friend bool operator==(const Ended&, const Ended&) = default;
+  friend bool operator==(const NodeEnded&, const NodeEnded&) = default;
 };
 
-// A message of one frame has room for the report: if it is too long, a note replaces lines in its
+// The message must fit into one frame. If the report is too long, a note replaces lines in its
 // middle.
-Ended make_ended(int exit_code, const std::vector<std::string>& report);
+NodeEnded make_node_ended(int exit_code, const std::vector<std::string>& report);
 
 // 0 →: all nodes have ended. The exit code is that of the job: that of the first failure, or 0 if
 // all have succeeded.
-struct Over {
+struct JobOver {
   std::uint32_t exit_code = 0;
-  friend bool operator==(const Over&, const Over&) = default;
+  friend bool operator==(const JobOver&, const JobOver&) = default;
 };
 
 // 0 →: what do your workers do now?
@@ -135,8 +135,8 @@ struct StackReport {
 
 // 0 →, after Over: asks for the next `pieces` pieces of the timeline file of the receiver's ranks.
 // `job` is the name of the job in that file. If `first_event` is also the first event in the
-// receiver's file, then both nodes have the same file, and nothing is to be sent. 0 pieces: node 0
-// wants nothing more.
+// receiver's file, then both nodes have the same file, and the receiver sends nothing. 0 pieces:
+// node 0 needs no more pieces.
 struct TimelineWanted {
   std::uint32_t pieces = 0;
   std::string job;
@@ -151,7 +151,7 @@ struct TimelinePiece {
   friend bool operator==(const TimelinePiece&, const TimelinePiece&) = default;
 };
 
-// → 0: all lines of the timeline were sent; if not, why.
+// → 0: the end of the timeline: empty if all lines were sent, otherwise the reason.
 struct TimelineEnd {
   std::uint32_t node = 0;
   std::string why;
@@ -168,7 +168,7 @@ struct WorkerStop {
   friend bool operator==(const WorkerStop&, const WorkerStop&) = default;
 };
 
-// → 0: the sender is about to leave, so its workers shall end at the next change of the group.
+// → 0: the sender is about to leave, so its workers must end at the next change of the group.
 struct NodeLeaves {
   std::uint32_t node = 0;  // the sender
   friend bool operator==(const NodeLeaves&, const NodeLeaves&) = default;
@@ -202,11 +202,11 @@ struct NoMoreWorkers {
   friend bool operator==(const NoMoreWorkers&, const NoMoreWorkers&) = default;
 };
 
-// → 0: what the sender knows of the job, for a launcher of node 0 that has taken the place of a
-// lost one.
+// → 0: what the sender knows about the job. It goes to a launcher of node 0 that has replaced a
+// lost launcher.
 struct NodeState {
   std::uint32_t node = 0;  // the sender
-  GroupFormed group{};     // the last one that it has been told of; epoch 0: none
+  GroupFormed group{};     // the last group that the sender knows; epoch 0: none
   // Its workers that run: their slots, and their numbers in the same order.
   std::vector<std::uint32_t> slots{};
   std::vector<std::uint32_t> numbers{};
@@ -217,12 +217,12 @@ struct NodeState {
 };
 
 // → 0: the sender's launcher runs. See heartbeat.h.
-struct Alive {
-  friend bool operator==(const Alive&, const Alive&) = default;
+struct HeartbeatMessage {
+  friend bool operator==(const HeartbeatMessage&, const HeartbeatMessage&) = default;
 };
 
-// 0 →: the member with this rank in this epoch is lost with its node, perhaps without having ended,
-// so the members shall leave the group.
+// 0 →: the member with this rank in this epoch is lost with its node. The process may still run, so
+// the other members must leave the group.
 struct MemberLost {
   std::uint32_t epoch = 0;
   std::uint32_t rank = 0;
@@ -231,10 +231,10 @@ struct MemberLost {
 
 // The position of a type in this list is the message's first byte.
 using NodeMessage =
-    std::variant<Hello, NodeRejection, Waiting, Start, WorkerExit, Failing, Ended, Over,
-                 WorkersWanted, WorkerReport, StacksWanted, StackReport, TimelineWanted,
+    std::variant<Hello, NodeRejection, MissingNodes, Start, WorkerExit, FailedNode, NodeEnded,
+                 JobOver, WorkersWanted, WorkerReport, StacksWanted, StackReport, TimelineWanted,
                  TimelinePiece, TimelineEnd, WorkerStop, WorkerStart, WorkerKill, GroupFormed,
-                 NoMoreWorkers, NodeLeaves, NodeState, Alive, MemberLost>;
+                 NoMoreWorkers, NodeLeaves, NodeState, HeartbeatMessage, MemberLost>;
 
 Bytes encode(const NodeMessage& message);
 // Empty if the bytes are not a message.

@@ -14,14 +14,14 @@ std::vector<NodeMessage> all_messages() {
   return {Hello{1, 2, 3, "hen"},
           Hello{1, 2, 2, "hen", "1.0", {8, 9}, true},
           NodeRejection{"no"},
-          Waiting{{1, 3}},
+          MissingNodes{{1, 3}},
           Start{{2, 1}, 4711},
           Start{{0, 1}, 4711, "10.0.0.3", 4712, {8, 9}, {"", "10.0.0.2"}},
           WorkerExit{7, "gone", true},
-          Failing{1, {"why", std::nullopt, std::nullopt}},
-          Failing{1, {"why", 3, 0, 15, 2, 4}},
-          Ended{137, {"one", "two"}},
-          Over{3},
+          FailedNode{1, {"why", std::nullopt, std::nullopt}},
+          FailedNode{1, {"why", 3, 0, 15, 2, 4}},
+          NodeEnded{137, {"one", "two"}},
+          JobOver{3},
           WorkersWanted{},
           WorkerReport{3, std::string("a\0b", 3)},
           StacksWanted{{5, 6}},
@@ -36,7 +36,7 @@ std::vector<NodeMessage> all_messages() {
           NoMoreWorkers{},
           NodeLeaves{3},
           NodeState{1, {2, {0, 3}, {0, 8}, 1}, {3, 4}, {8, 9}, {4}, true, true},
-          Alive{},
+          HeartbeatMessage{},
           MemberLost{2, 1}};
 }
 
@@ -48,7 +48,7 @@ TEST(NodeMessages, SurviveTheTrip) {
   }
 }
 
-TEST(NodeMessages, CutOrExtendedBytesAreNone) {
+TEST(NodeMessages, CutOrExtendedBytesAreRejected) {
   for (const NodeMessage& message : all_messages()) {
     Bytes bytes = encode(message);
     for (std::size_t count = 0; count < bytes.size(); ++count)
@@ -60,12 +60,12 @@ TEST(NodeMessages, CutOrExtendedBytesAreNone) {
 
 TEST(NodeMessages, ALongReportIsCutInItsMiddle) {
   const std::vector<std::string> box{"the first line", "the last line"};
-  EXPECT_EQ(make_ended(3, box), (Ended{3, box}));
+  EXPECT_EQ(make_node_ended(3, box), (NodeEnded{3, box}));
   for (const std::size_t bytes : {0U, 1U, 100U, 30'000U, 70'000U}) {
     std::vector<std::string> report(bytes < 1000 ? 20'000 : 10, std::string(bytes, 'x'));
     report.front() = box.front();
     report.back() = box.back();
-    const Ended ended = make_ended(3, report);
+    const NodeEnded ended = make_node_ended(3, report);
     EXPECT_LE(encode(ended).size(), payload_bytes_max(FrameType::kControl));
     EXPECT_EQ(ended.report.front(), box.front());
     EXPECT_EQ(ended.report.back(), box.back());
@@ -76,7 +76,7 @@ TEST(NodeMessages, ALongReportIsCutInItsMiddle) {
   }
 }
 
-TEST(NodeMessages, RandomBytesDoNoHarm) {
+TEST(NodeMessages, RandomBytesAreDecodedSafely) {
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
     Bytes bytes(random() % 40);

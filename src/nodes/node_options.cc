@@ -22,7 +22,7 @@ Hello hello_of(const NodeOptions& options) {
           .master_port = options.master_port};
 }
 
-Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words) {
+Result<std::optional<NodeOptions>> parse_node_options(const NodeFlagValues& words) {
   const std::array flags{std::pair("--join", &words.join), std::pair("--nodes", &words.nodes),
                          std::pair("--node", &words.node), std::pair("--secret", &words.secret)};
   std::string given;

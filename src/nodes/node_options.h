@@ -23,10 +23,10 @@ struct ListenChoice {
   PortRange ports;
 };
 
-// When the launcher of node 0 is lost, the others wait for a replacement as long as the first
-// value, and the replacement waits for them as long as the second one.
-inline constexpr auto kNode0ReturnTime = std::chrono::seconds(6);
-inline constexpr auto kReplacementTime = std::chrono::seconds(5);
+// When the launcher of node 0 is lost, the other launchers wait for a replacement for
+// kNode0ReturnTimeout. The replacement waits for the other launchers for kReplacementTimeout.
+inline constexpr auto kNode0ReturnTimeout = std::chrono::seconds(6);
+inline constexpr auto kReplacementTimeout = std::chrono::seconds(5);
 
 // A new launcher of node 0 takes the place of one that was lost. The elastic job has begun, and the
 // launchers of the other nodes wait for it.
@@ -34,16 +34,16 @@ struct Replacement {
   std::uint32_t number = 0;              // how many launchers of node 0 were lost
   std::uint32_t epoch = 0;               // of the last group that the driver knows
   std::vector<std::uint32_t> workers{};  // by node
-  std::vector<std::uint32_t> nodes{};    // that took part until then, apart from node 0
+  std::vector<std::uint32_t> nodes{};    // the nodes that took part until then, apart from node 0
 
   friend bool operator==(const Replacement&, const Replacement&) = default;
 };
 
 struct NodeOptions {
   // In a job that a driver has started, the host is the name of node 0's host, for messages to the
-  // user, and the port is 0; `listens_at` and `addresses` say where node 0 listens.
+  // user, and the port is 0; `listen_choice` and `addresses` say where node 0 listens.
   Endpoint endpoint;
-  std::optional<ListenChoice> listens_at{};  // node 0 of such a job
+  std::optional<ListenChoice> listen_choice{};  // node 0 of such a job
   // On the other nodes of such a job: the addresses of node 0. A launcher that replaces that of
   // node 0 listens at the same addresses.
   std::vector<SocketAddress> addresses{};
@@ -54,7 +54,7 @@ struct NodeOptions {
   std::string host{};     // its name, for messages to the user; empty: the launcher asks the system
   std::string version{};  // of Farandole, which must be the same on all nodes
   // Whether MASTER_PORT is reserved on this node, because it is the first one that has workers.
-  bool has_master_port = false;
+  bool reserves_master_port = false;
   std::uint32_t master_port = 0;
   // The ports of this node's workers for TensorFlow, by local rank; empty without --tf-config.
   std::vector<std::uint32_t> tensorflow_ports{};
@@ -68,16 +68,16 @@ struct NodeOptions {
 Hello hello_of(const NodeOptions& options);
 
 // The values of the flags; empty if a flag was not given.
-struct NodeWords {
+struct NodeFlagValues {
   std::optional<std::string> join;    // --join
   std::optional<std::string> nodes;   // --nodes
   std::optional<std::string> node;    // --node
   std::optional<std::string> secret;  // --secret
 };
 
-// Checks the flags of a job over several nodes: all or none of them must be given. Returns nothing
-// if none is. The caller fills in workers, host, port and time-out. A pure function. Errors:
-// kFixCall.
-Result<std::optional<NodeOptions>> parse_node_options(const NodeWords& words);
+// Checks the flags of a job over several nodes: either all of them must be given, or no flag.
+// Returns nothing if no flag is given. The caller fills in workers, host, port and time-out. A pure
+// function. Errors: kFixCall.
+Result<std::optional<NodeOptions>> parse_node_options(const NodeFlagValues& words);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// OtherNode: the end of the link at every node but node 0. It dials the job's endpoint until node 0
-// answers, and then waits for its messages.
+// OtherNode: the end of the link at every node except node 0. It dials the job's endpoint until
+// node 0 answers, and then waits for its messages.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class OtherNode final : public NodeLink {
   static Result<std::unique_ptr<OtherNode>> create(const TlsContext& context,
                                                    const NodeOptions& options, TimePoint now);
 
-  Result<NodeNews> advance(TimePoint now) override;
+  Result<NodeEvents> advance(TimePoint now) override;
   std::vector<SocketAddress> listening_addresses() const override { return {}; }
   Endpoint endpoint() const override { return endpoint_; }
   const std::optional<Start>& start_message() const override { return start_; }
@@ -32,7 +32,7 @@ class OtherNode final : public NodeLink {
   void tell(const NodeMessage& message) override;
   void tell_node(int /*node*/, const NodeMessage& message) override { tell(message); }
   bool is_connected(int /*node*/) const override { return channel_ != nullptr; }
-  bool has_lost_node_0() const override { return lost_node_0_; }
+  bool has_lost_node_0() const override { return has_lost_node_0_; }
   std::optional<bool> outcome() const override { return outcome_; }
   std::optional<int> job_exit_code() const override { return job_exit_code_; }
   int descriptor() const override { return events_.descriptor(); }
@@ -40,13 +40,13 @@ class OtherNode final : public NodeLink {
 
  private:
   OtherNode(const TlsContext& context, const NodeOptions& options, EventSet events, TimePoint now);
-  Status connect(TimePoint now, NodeNews& news);
-  Status begin_dialing(TimePoint now, NodeNews& news);
-  void dial_again(const Status& why, bool turned_away, TimePoint now, NodeNews& news);
-  Status receive(TimePoint now, NodeNews& news);
-  Status handle(const NodeMessage& message, NodeNews& news);
-  void handle_loss(TimePoint now, NodeNews& news);
-  void give_up_node_0(NodeNews& news);
+  Status connect(TimePoint now, NodeEvents& news);
+  Status begin_dialing(TimePoint now, NodeEvents& news);
+  void schedule_dial(const Status& why, bool is_rejected, TimePoint now, NodeEvents& news);
+  Status receive(TimePoint now, NodeEvents& news);
+  Status handle(const NodeMessage& message, NodeEvents& news);
+  void handle_loss(TimePoint now, NodeEvents& news);
+  void give_up_node_0(NodeEvents& news);
   Status update_interest();
   bool has_heartbeat() const {
     return options_.is_elastic && channel_ != nullptr && start_ && !outcome_;
@@ -64,19 +64,19 @@ class OtherNode final : public NodeLink {
   bool waits_to_send_ = false;
   Heartbeat heartbeat_;  // of the channel; counts while has_heartbeat()
   Status last_error_;    // of dialing
-  std::optional<TimePoint> turned_away_since_;
-  TimePoint tell_error_from_;
-  bool told_waiting_ = false;
-  bool told_error_ = false;
+  std::optional<TimePoint> rejected_since_;
+  TimePoint show_errors_from_;
+  bool has_shown_waiting_ = false;
+  bool has_shown_error_ = false;
   std::vector<std::uint32_t> missing_;
   std::optional<Start> start_;
   std::optional<bool> outcome_;
   std::optional<int> job_exit_code_;
-  bool lost_node_0_ = false;
-  // Set while a new launcher may take the place of node 0's.
-  std::optional<TimePoint> returns_until_;
+  bool has_lost_node_0_ = false;
+  // Set while a new launcher may still replace that of node 0.
+  std::optional<TimePoint> node_0_return_deadline_;
   std::string why_lost_;
-  std::optional<Ended> ended_;  // what it has told node 0
+  std::optional<NodeEnded> node_ended_;  // sent to node 0
   std::uint64_t next_id_ = 0;
 };
 

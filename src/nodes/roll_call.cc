@@ -11,13 +11,13 @@
 
 namespace farandole {
 
-std::string name_nodes(const std::vector<int>& nodes) {
-  // "rank 3" and "ranks 0-2" have the same form.
-  return "node" + name_ranks(nodes).substr(std::string_view("rank").size());
+std::string node_list_text(const std::vector<int>& nodes) {
+  // Turn "rank 3" or "ranks 0-2" into "node 3" or "nodes 0-2".
+  return "node" + ranks_text(nodes).substr(std::string_view("rank").size());
 }
 
 std::string waiting_text(const std::vector<int>& missing, int nodes) {
-  return format_text("waiting for {} of {}", name_nodes(missing), nodes);
+  return format_text("waiting for {} of {}", node_list_text(missing), nodes);
 }
 
 RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
@@ -25,13 +25,13 @@ RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
       version_(own.version),
       uses_jax_(own.uses_jax),
       is_elastic_(own.is_elastic),
-      complete_(own.nodes == 1) {
-  nodes_.front() = {.is_here = true,
+      is_complete_(own.nodes == 1) {
+  nodes_.front() = {.is_present = true,
                     .workers = static_cast<int>(own.workers),
                     .host = own.host,
                     .tensorflow_ports = own.tensorflow_ports};
   if (!replaces) return;
-  complete_ = true;
+  is_complete_ = true;
   expected_.insert(replaces->nodes.begin(), replaces->nodes.end());
   nodes_.resize(replaces->workers.size());
   for (std::size_t node = 1; node < nodes_.size(); ++node)
@@ -39,8 +39,8 @@ RollCall::RollCall(const Hello& own, const std::optional<Replacement>& replaces)
 }
 
 // The flags that change the variables of the workers must be the same on all nodes. Returns the
-// rejection if one of them is not.
-std::string RollCall::other_flags_of(const Hello& hello) const {
+// text of the rejection if a flag differs.
+std::string RollCall::flag_conflict_of(const Hello& hello) const {
   const auto differs = [&](const char* flag, bool own, bool other) -> std::string {
     if (own == other) return {};
     return format_text(
@@ -61,8 +61,9 @@ std::string RollCall::other_flags_of(const Hello& hello) const {
 
 std::string RollCall::rejection_of(const Hello& hello) const {
   // An elastic job gets new nodes one by one.
-  const bool is_new = complete_ && is_elastic_ && hello.node == static_cast<std::uint32_t>(nodes());
-  if (!(complete_ && is_elastic_) && hello.nodes != static_cast<std::uint32_t>(nodes()))
+  const bool is_new =
+      is_complete_ && is_elastic_ && hello.node == static_cast<std::uint32_t>(nodes());
+  if (!(is_complete_ && is_elastic_) && hello.nodes != static_cast<std::uint32_t>(nodes()))
     return format_text(
         "node 0 was started with --nodes {}, and node {} on {} with --nodes {}; start all nodes "
         "with the same number",
@@ -72,21 +73,21 @@ std::string RollCall::rejection_of(const Hello& hello) const {
   const int number = static_cast<int>(hello.node);
   if (hello.has_begun && !expected_.contains(number))
     return format_text("the job has gone on without node {}", number);
-  if (is_new) return rejection_of_size(hello);
-  if (at(number).is_here)
+  if (is_new) return size_conflict_of(hello);
+  if (at(number).is_present)
     return format_text(
         "node {} has already joined, on {} ({}); start each node once, with --node 0 "
         "to --node {}",
         number, at(number).host, at(number).from, nodes() - 1);
-  if (complete_ && !is_elastic_)
+  if (is_complete_ && !is_elastic_)
     return format_text("the job runs already; {} cannot join it again", name(number));
-  if (complete_ && hello.workers != static_cast<std::uint32_t>(at(number).workers))
+  if (is_complete_ && hello.workers != static_cast<std::uint32_t>(at(number).workers))
     return format_text("{} had {} workers, so it can come back with the same number, but not {}",
                        name(number), at(number).workers, hello.workers);
-  return complete_ ? "" : rejection_of_size(hello);
+  return is_complete_ ? "" : size_conflict_of(hello);
 }
 
-std::string RollCall::other_version_of(const Hello& hello) const {
+std::string RollCall::version_conflict_of(const Hello& hello) const {
   if (hello.version == version_) return {};
   return format_text(
       "node 0 on {} has version \"{}\" of Farandole, and node {} on {} has version \"{}\"; install "
@@ -95,44 +96,44 @@ std::string RollCall::other_version_of(const Hello& hello) const {
       escape_controls(hello.version));
 }
 
-std::string RollCall::rejection_of_size(const Hello& hello) const {
-  const auto others = std::accumulate(nodes_.begin(), nodes_.end(), std::uint64_t{0},
-                                      [](std::uint64_t sum, const Node& node) {
-                                        return sum + static_cast<std::uint64_t>(node.workers);
-                                      });
-  if (hello.workers == 0 || others + hello.workers > kWorkersMax)
+std::string RollCall::size_conflict_of(const Hello& hello) const {
+  const auto workers_of_others = std::accumulate(
+      nodes_.begin(), nodes_.end(), std::uint64_t{0}, [](std::uint64_t sum, const Node& node) {
+        return sum + static_cast<std::uint64_t>(node.workers);
+      });
+  if (hello.workers == 0 || workers_of_others + hello.workers > kWorkersMax)
     return format_text(
         "node {} has {} workers; with it, the job would have {}, but it can have 1 "
         "to {}",
-        hello.node, hello.workers, others + hello.workers, kWorkersMax);
+        hello.node, hello.workers, workers_of_others + hello.workers, kWorkersMax);
   return {};
 }
 
-RollCall::Verdict RollCall::arrive(const Hello& hello, const std::string& from) {
-  const std::string other_version = other_version_of(hello);
-  const bool has_joined = hello.node < nodes_.size() && at(static_cast<int>(hello.node)).is_here;
-  if (!other_version.empty()) return {other_version, !complete_ && !has_joined};
+RollCall::Verdict RollCall::add_launcher(const Hello& hello, const std::string& from) {
+  const std::string version_conflict = version_conflict_of(hello);
+  const bool has_joined = hello.node < nodes_.size() && at(static_cast<int>(hello.node)).is_present;
+  if (!version_conflict.empty()) return {version_conflict, !is_complete_ && !has_joined};
   const std::string rejection = rejection_of(hello);
   if (!rejection.empty())
-    return {rejection, !complete_ && hello.nodes != static_cast<std::uint32_t>(nodes()),
-            is_elastic_ && complete_ && hello.node < nodes_.size() &&
-                at(static_cast<int>(hello.node)).is_here};
-  const std::string other_flags = other_flags_of(hello);
-  if (!other_flags.empty()) return {other_flags, !complete_};
+    return {rejection, !is_complete_ && hello.nodes != static_cast<std::uint32_t>(nodes()),
+            is_elastic_ && is_complete_ && hello.node < nodes_.size() &&
+                at(static_cast<int>(hello.node)).is_present};
+  const std::string flag_conflict = flag_conflict_of(hello);
+  if (!flag_conflict.empty()) return {flag_conflict, !is_complete_};
   if (hello.node == nodes_.size()) nodes_.emplace_back();
-  at(static_cast<int>(hello.node)) = {.is_here = true,
+  at(static_cast<int>(hello.node)) = {.is_present = true,
                                       .workers = static_cast<int>(hello.workers),
                                       .host = escape_controls(hello.host),
                                       .tensorflow_ports = hello.tensorflow_ports,
                                       .from = from};
   expected_.erase(static_cast<int>(hello.node));
-  complete_ = complete_ || std::ranges::all_of(nodes_, &Node::is_here);
+  is_complete_ = is_complete_ || std::ranges::all_of(nodes_, &Node::is_present);
   return {};
 }
 
-void RollCall::leave(int node) {
-  at(node).is_here = false;
-  if (!complete_) at(node).workers = 0;
+void RollCall::remove_launcher(int node) {
+  at(node).is_present = false;
+  if (!is_complete_) at(node).workers = 0;
 }
 
 void RollCall::end(int node, int exit_code) {
@@ -154,7 +155,7 @@ void RollCall::group_formed(const std::vector<std::uint32_t>& slots) {
 std::vector<int> RollCall::missing() const {
   std::vector<int> missing;
   for (int node = 0; node < nodes(); ++node)
-    if (!at(node).is_here) missing.push_back(node);
+    if (!at(node).is_present) missing.push_back(node);
   return missing;
 }
 
@@ -171,17 +172,17 @@ std::vector<std::uint32_t> RollCall::tensorflow_ports() const {
   return ports;
 }
 
-std::vector<int> RollCall::running() const {
+std::vector<int> RollCall::running_nodes() const {
   std::vector<int> running;
   for (int node = 0; node < nodes(); ++node)
-    if (at(node).is_here && !at(node).exit_code) running.push_back(node);
+    if (at(node).is_present && !at(node).exit_code) running.push_back(node);
   return running;
 }
 
 std::optional<bool> RollCall::outcome() const {
-  if (!complete_ || !running().empty()) return std::nullopt;
+  if (!is_complete_ || !running_nodes().empty()) return std::nullopt;
   return std::ranges::all_of(nodes_, [this](const Node& node) {
-    const bool may_lack = is_elastic_ && !node.is_here && !node.exit_code;
+    const bool may_lack = is_elastic_ && !node.is_present && !node.exit_code;
     return may_lack || node.exit_code == 0;
   });
 }

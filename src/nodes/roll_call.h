@@ -16,47 +16,50 @@
 namespace farandole {
 
 // "node 1", "nodes 1-3, 5". The numbers must be in ascending order.
-std::string name_nodes(const std::vector<int>& nodes);
+std::string node_list_text(const std::vector<int>& nodes);
 // "waiting for node 1 of 2".
 std::string waiting_text(const std::vector<int>& missing, int nodes);
 
 class RollCall {
  public:
-  // Node 0 has already joined. `own` is what it would say about itself. If node 0 replaces a lost
-  // launcher, the job is complete, and the nodes that took part in it may join again.
+  // Node 0 has already joined. `own` describes node 0. If node 0 replaces a lost launcher, the job
+  // is complete, and the nodes that took part in it may join again.
   explicit RollCall(const Hello& own, const std::optional<Replacement>& replaces = {});
 
   struct Verdict {
-    std::string rejection;    // why the node cannot take part; empty if it can
-    bool ends_job = false;    // whether the job must end, because the nodes contradict each other
-    bool may_change = false;  // the node of an elastic job has joined, but may be about to leave
+    std::string rejection;  // why the node cannot take part; empty if it can
+    bool ends_job = false;  // whether the job must end, because the nodes contradict each other
+    // Whether this node of an elastic job has already joined, but may be about to leave.
+    bool may_change = false;
   };
   // A launcher has sent its Hello. `from` is its address, for messages to the user.
-  Verdict arrive(const Hello& hello, const std::string& from);
+  Verdict add_launcher(const Hello& hello, const std::string& from);
   // Whether a node that took part in the job may still join again.
-  bool expects_somebody() const { return !expected_.empty(); }
-  // From now on, such nodes are rejected, because the job has gone on without them. Returns them.
-  std::set<int> expect_nobody() { return std::exchange(expected_, {}); }
+  bool expects_nodes() const { return !expected_.empty(); }
+  // From now on, rejects the nodes that have not joined again, because the job has gone on without
+  // them. Returns these nodes.
+  std::set<int> stop_expecting() { return std::exchange(expected_, {}); }
   // The connection to a node that had joined has ended. Before the start, the node may join again;
   // in an elastic job, it always may, with as many workers as before. An elastic job may also get
   // new nodes, one after the other.
-  void leave(int node);
+  void remove_launcher(int node);
   // All workers of a node have ended.
   void end(int node, int exit_code);
-  // The group of an elastic job is formed of the workers in these slots. It goes on without the
-  // nodes that have none of them, so these do not fail the job.
+  // Call it when the group of an elastic job is formed of the workers in these slots. The job goes
+  // on without the nodes that have none of these slots, so failures of these nodes do not fail the
+  // job.
   void group_formed(const std::vector<std::uint32_t>& slots);
 
-  // Whether all nodes have been in the job at one time. From then on, no node can join any more,
-  // except in an elastic job.
-  bool complete() const { return complete_; }
+  // Whether all nodes have been in the job at the same time. From then on, no node can join any
+  // more, except in an elastic job.
+  bool is_complete() const { return is_complete_; }
   std::vector<int> missing() const;
-  // The number of workers by node. Call it when complete().
+  // The number of workers by node. Call it when is_complete().
   std::vector<int> workers() const;
-  // The ports for TensorFlow by rank. Call it when complete().
+  // The ports for TensorFlow by rank. Call it when is_complete().
   std::vector<std::uint32_t> tensorflow_ports() const;
-  // The nodes whose workers run. A node that has left does not count.
-  std::vector<int> running() const;
+  // The nodes with running workers. A node that has left does not count.
+  std::vector<int> running_nodes() const;
   // Empty while a node is running. Then: whether all nodes have ended with exit code 0. An elastic
   // job can succeed without the nodes that have left.
   std::optional<bool> outcome() const;
@@ -67,7 +70,7 @@ class RollCall {
 
  private:
   struct Node {
-    bool is_here = false;
+    bool is_present = false;
     int workers = 0;
     std::string host{};
     std::vector<std::uint32_t> tensorflow_ports{};
@@ -79,17 +82,17 @@ class RollCall {
   const Node& at(int node) const { return nodes_.at(static_cast<std::size_t>(node)); }
   Node& at(int node) { return nodes_.at(static_cast<std::size_t>(node)); }
   int nodes() const { return static_cast<int>(nodes_.size()); }
-  std::string other_version_of(const Hello& hello) const;
+  std::string version_conflict_of(const Hello& hello) const;
   std::string rejection_of(const Hello& hello) const;
-  std::string rejection_of_size(const Hello& hello) const;
-  std::string other_flags_of(const Hello& hello) const;
+  std::string size_conflict_of(const Hello& hello) const;
+  std::string flag_conflict_of(const Hello& hello) const;
 
   std::vector<Node> nodes_;
   std::string version_;
   std::set<int> expected_;  // of Replacement::nodes, those that have not joined yet
   bool uses_jax_;
   bool is_elastic_;
-  bool complete_ = false;
+  bool is_complete_ = false;
 };
 
 }  // namespace farandole

@@ -21,78 +21,78 @@ Hello hello(std::uint32_t node, std::uint32_t nodes = 3, std::uint32_t workers =
   return {.node = node, .nodes = nodes, .workers = workers, .host = "hen"};
 }
 
-TEST(RollCall, NamesWhatIsMissing) {
+TEST(RollCall, NamesTheMissingNodes) {
   EXPECT_EQ(waiting_text({1}, 2), "waiting for node 1 of 2");
   EXPECT_EQ(waiting_text({1, 2, 5}, 6), "waiting for nodes 1, 2, 5 of 6");
 }
 
-TEST(RollCall, AllNodesHaveTheSameVersion) {
+TEST(RollCall, AnotherVersionIsRejected) {
   RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .version = "1.0"});
   Hello other = hello(1, 2);
   other.version = "1.1";
-  const RollCall::Verdict verdict = roll.arrive(other, "b");
+  const RollCall::Verdict verdict = roll.add_launcher(other, "b");
   EXPECT_EQ(
       verdict.rejection,
       "node 0 on fox has version \"1.0\" of Farandole, and node 1 on hen has version \"1.1\"; "
       "install the same version on all hosts");
   EXPECT_TRUE(verdict.ends_job);
   other.version = "1.0";
-  EXPECT_EQ(roll.arrive(other, "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(other, "b").rejection, "");
   RollCall of_three({.nodes = 3, .workers = 1, .host = "fox", .version = "1.0"});
   other.nodes = 3;
-  EXPECT_EQ(of_three.arrive(other, "b").rejection, "");
+  EXPECT_EQ(of_three.add_launcher(other, "b").rejection, "");
   other.version = "1.1";
-  EXPECT_FALSE(of_three.arrive(other, "c").ends_job) << "this node has already joined";
+  EXPECT_FALSE(of_three.add_launcher(other, "c").ends_job) << "this node has already joined";
 }
 
 TEST(RollCall, IsCompleteInAnyOrder) {
   RollCall roll = three_nodes();
   EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
-  EXPECT_EQ(roll.arrive(hello(2, 3, 4), "b").rejection, "");
-  EXPECT_FALSE(roll.complete());
+  EXPECT_EQ(roll.add_launcher(hello(2, 3, 4), "b").rejection, "");
+  EXPECT_FALSE(roll.is_complete());
   EXPECT_THAT(roll.missing(), ElementsAre(1));
-  EXPECT_EQ(roll.arrive(hello(1, 3, 1), "a").rejection, "");
-  EXPECT_TRUE(roll.complete());
+  EXPECT_EQ(roll.add_launcher(hello(1, 3, 1), "a").rejection, "");
+  EXPECT_TRUE(roll.is_complete());
   EXPECT_THAT(roll.workers(), ElementsAre(2, 1, 4));
   EXPECT_EQ(roll.name(2), "node 2 (hen)");
 }
 
-TEST(RollCall, AJobOfOneNodeIsComplete) { EXPECT_TRUE(roll_of(1, 2).complete()); }
+TEST(RollCall, AJobOfOneNodeIsComplete) { EXPECT_TRUE(roll_of(1, 2).is_complete()); }
 
-TEST(RollCall, ANodeThatLeftBeforeTheStartMayComeAgain) {
+TEST(RollCall, ANodeThatLeftBeforeTheStartMayJoinAgain) {
   RollCall roll = three_nodes();
-  EXPECT_EQ(roll.arrive(hello(1, 3, 7), "a").rejection, "");
-  roll.leave(1);
+  EXPECT_EQ(roll.add_launcher(hello(1, 3, 7), "a").rejection, "");
+  roll.remove_launcher(1);
   EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
-  EXPECT_EQ(roll.arrive(hello(1, 3, 2), "b").rejection, "");
-  EXPECT_EQ(roll.arrive(hello(2), "c").rejection, "");
+  EXPECT_EQ(roll.add_launcher(hello(1, 3, 2), "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(hello(2), "c").rejection, "");
   EXPECT_THAT(roll.workers(), ElementsAre(2, 2, 1));
 }
 
-TEST(RollCall, ANodeOfAnElasticJobMayComeAgainWithTheSameNumberOfWorkers) {
+TEST(RollCall, ANodeOfAnElasticJobMayJoinAgainWithTheSameNumberOfWorkers) {
   RollCall roll({.nodes = 2, .workers = 1, .host = "fox", .is_elastic = true});
   Hello elastic = hello(1, 2, 3);
-  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("without it"));
+  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("without it"));
   elastic.is_elastic = true;
-  EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
-  EXPECT_TRUE(roll.complete());
-  const auto second = roll.arrive(elastic, "b");
+  EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
+  EXPECT_TRUE(roll.is_complete());
+  const auto second = roll.add_launcher(elastic, "b");
   EXPECT_THAT(second.rejection, HasSubstr("node 1 has already joined"));
   EXPECT_TRUE(second.may_change);
-  roll.leave(1);
+  roll.remove_launcher(1);
   elastic.workers = 2;
-  const auto verdict = roll.arrive(elastic, "b");
+  const auto verdict = roll.add_launcher(elastic, "b");
   EXPECT_THAT(verdict.rejection, HasSubstr("node 1 (hen) had 3 workers, so it can come back with "
                                            "the same number, but not 2"));
   EXPECT_FALSE(verdict.ends_job);
   elastic.is_elastic = false;
   elastic.workers = 3;
-  EXPECT_FALSE(roll.arrive(elastic, "b").ends_job) << "the job runs";
+  EXPECT_FALSE(roll.add_launcher(elastic, "b").ends_job) << "the job runs";
   elastic.is_elastic = true;
-  EXPECT_EQ(roll.arrive(elastic, "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(elastic, "b").rejection, "");
   roll.end(0, 0);
   EXPECT_FALSE(roll.outcome().has_value());
-  roll.leave(1);
+  roll.remove_launcher(1);
   EXPECT_EQ(roll.outcome(), true);
 }
 
@@ -100,15 +100,15 @@ TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
   RollCall roll({.nodes = 1, .workers = 2, .host = "fox", .is_elastic = true});
   Hello elastic = hello(2, 3, 4);
   elastic.is_elastic = true;
-  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("there is no other node 2"));
+  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("there is no other node 2"));
   elastic.node = 1;
   elastic.is_elastic = false;
-  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("without it"));
+  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("without it"));
   elastic.is_elastic = true;
   elastic.workers = 0;
-  EXPECT_THAT(roll.arrive(elastic, "a").rejection, HasSubstr("node 1 has 0 workers"));
+  EXPECT_THAT(roll.add_launcher(elastic, "a").rejection, HasSubstr("node 1 has 0 workers"));
   elastic.workers = 4;
-  EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
+  EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
   EXPECT_THAT(roll.workers(), ElementsAre(2, 4));
   EXPECT_EQ(roll.name(1), "node 1 (hen)");
 }
@@ -116,43 +116,45 @@ TEST(RollCall, AnElasticJobGetsNewNodesInTheirOrder) {
 TEST(RollCall, AReplacementExpectsTheNodesThatTookPart) {
   RollCall roll({.nodes = 3, .workers = 0, .host = "fox", .is_elastic = true},
                 Replacement{.number = 1, .workers = {0, 1, 1, 2}, .nodes = {1, 3}});
-  EXPECT_TRUE(roll.complete());
-  EXPECT_TRUE(roll.expects_somebody());
+  EXPECT_TRUE(roll.is_complete());
+  EXPECT_TRUE(roll.expects_nodes());
   const auto again = [](std::uint32_t node, std::uint32_t workers) {
     Hello hello{.node = node, .nodes = 4, .workers = workers, .host = "hen", .is_elastic = true};
     hello.has_begun = true;
     return hello;
   };
-  EXPECT_EQ(roll.arrive(again(1, 1), "a").rejection, "");
-  EXPECT_THAT(roll.arrive(again(2, 1), "a").rejection, HasSubstr("has gone on without node 2"));
-  EXPECT_THAT(roll.arrive(again(3, 1), "a").rejection, HasSubstr("had 2 workers"));
+  EXPECT_EQ(roll.add_launcher(again(1, 1), "a").rejection, "");
+  EXPECT_THAT(roll.add_launcher(again(2, 1), "a").rejection,
+              HasSubstr("has gone on without node 2"));
+  EXPECT_THAT(roll.add_launcher(again(3, 1), "a").rejection, HasSubstr("had 2 workers"));
   EXPECT_THAT(roll.workers(), ElementsAre(0, 1, 1, 2));
-  EXPECT_TRUE(roll.expects_somebody());
-  EXPECT_FALSE(roll.expect_nobody().empty());
-  EXPECT_THAT(roll.arrive(again(3, 2), "a").rejection, HasSubstr("has gone on without node 3"));
-  Hello anew = again(3, 2);
-  anew.has_begun = false;
-  EXPECT_EQ(roll.arrive(anew, "a").rejection, "");
+  EXPECT_TRUE(roll.expects_nodes());
+  EXPECT_FALSE(roll.stop_expecting().empty());
+  EXPECT_THAT(roll.add_launcher(again(3, 2), "a").rejection,
+              HasSubstr("has gone on without node 3"));
+  Hello new_node = again(3, 2);
+  new_node.has_begun = false;
+  EXPECT_EQ(roll.add_launcher(new_node, "a").rejection, "");
 }
 
 TEST(RollCall, TheSecondLauncherOfANodeIsRejectedAlone) {
   RollCall roll = three_nodes();
-  EXPECT_EQ(roll.arrive(hello(1), "10.0.0.2:5").rejection, "");
-  const auto verdict = roll.arrive(hello(1), "10.0.0.3:6");
+  EXPECT_EQ(roll.add_launcher(hello(1), "10.0.0.2:5").rejection, "");
+  const auto verdict = roll.add_launcher(hello(1), "10.0.0.3:6");
   EXPECT_THAT(verdict.rejection, HasSubstr("node 1 has already joined, on hen (10.0.0.2:5)"));
   EXPECT_FALSE(verdict.ends_job);
-  EXPECT_EQ(roll.arrive(hello(2), "c").rejection, "");
-  EXPECT_THAT(roll.arrive(hello(2), "d").rejection, HasSubstr("node 2 has already joined"));
+  EXPECT_EQ(roll.add_launcher(hello(2), "c").rejection, "");
+  EXPECT_THAT(roll.add_launcher(hello(2), "d").rejection, HasSubstr("node 2 has already joined"));
 }
 
 TEST(RollCall, AnotherNumberOfNodesEndsTheJobBeforeTheStartOnly) {
   RollCall roll = roll_of(2, 1);
-  auto verdict = roll.arrive(hello(1, 3), "a");
+  auto verdict = roll.add_launcher(hello(1, 3), "a");
   EXPECT_THAT(verdict.rejection,
               HasSubstr("node 0 was started with --nodes 2, and node 1 on hen with --nodes 3"));
   EXPECT_TRUE(verdict.ends_job);
-  EXPECT_EQ(roll.arrive(hello(1, 2), "a").rejection, "");
-  verdict = roll.arrive(hello(2, 3), "b");
+  EXPECT_EQ(roll.add_launcher(hello(1, 2), "a").rejection, "");
+  verdict = roll.add_launcher(hello(2, 3), "b");
   EXPECT_THAT(verdict.rejection, HasSubstr("--nodes 3"));
   EXPECT_FALSE(verdict.ends_job);
 }
@@ -163,64 +165,65 @@ TEST(RollCall, HasThePortsForTensorFlowByRank) {
   two.tensorflow_ports = {4, 5};
   Hello one = hello(1);
   one.tensorflow_ports = {3};
-  EXPECT_EQ(roll.arrive(two, "b").rejection, "");
-  EXPECT_EQ(roll.arrive(one, "a").rejection, "");
-  EXPECT_TRUE(roll.complete());
+  EXPECT_EQ(roll.add_launcher(two, "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(one, "a").rejection, "");
+  EXPECT_TRUE(roll.is_complete());
   EXPECT_THAT(roll.tensorflow_ports(), ElementsAre(1, 2, 3, 4, 5));
 }
 
-TEST(RollCall, OtherFlagsEndTheJob) {
-  RollCall without = roll_of(2, 1);
+TEST(RollCall, DifferentFlagsEndTheJob) {
+  RollCall without_tensorflow = roll_of(2, 1);
   Hello other = hello(1, 2);
   other.tensorflow_ports = {7};
-  auto verdict = without.arrive(other, "a");
+  auto verdict = without_tensorflow.add_launcher(other, "a");
   EXPECT_EQ(verdict.rejection,
             "node 1 on hen was started with --tf-config, but node 0 on fox without it; start all "
             "nodes with the same flags");
   EXPECT_TRUE(verdict.ends_job);
-  RollCall with(
+  RollCall with_tensorflow(
       {.nodes = 2, .workers = 1, .host = "fox", .tensorflow_ports = {6}, .uses_jax = true});
-  EXPECT_EQ(with.arrive(hello(1, 2), "a").rejection,
+  EXPECT_EQ(with_tensorflow.add_launcher(hello(1, 2), "a").rejection,
             "node 0 on fox was started with --tf-config, but node 1 on hen without it; start all "
             "nodes with the same flags");
-  EXPECT_THAT(with.arrive(other, "a").rejection,
+  EXPECT_THAT(with_tensorflow.add_launcher(other, "a").rejection,
               HasSubstr("node 0 on fox was started with --jax, but node 1 on hen without it"));
   other.tensorflow_ports = {7, 8};
-  verdict = with.arrive(other, "a");
+  verdict = with_tensorflow.add_launcher(other, "a");
   EXPECT_EQ(verdict.rejection, "node 1 has 1 workers, but 2 ports for TensorFlow");
-  EXPECT_FALSE(with.complete());
+  EXPECT_FALSE(with_tensorflow.is_complete());
 }
 
 TEST(RollCall, ImpossibleNumbersAreRejected) {
   RollCall roll = three_nodes();
-  EXPECT_THAT(roll.arrive(hello(0), "a").rejection, HasSubstr("no other node 0"));
-  EXPECT_THAT(roll.arrive(hello(3), "a").rejection, HasSubstr("no other node 3"));
-  EXPECT_THAT(roll.arrive(hello(4'000'000'000), "a").rejection, HasSubstr("no other node"));
-  EXPECT_THAT(roll.arrive(hello(1, 3, 0), "a").rejection, HasSubstr("1 to 65536"));
-  EXPECT_THAT(roll.arrive(hello(1, 3, 4'294'967'295), "a").rejection, HasSubstr("1 to 65536"));
+  EXPECT_THAT(roll.add_launcher(hello(0), "a").rejection, HasSubstr("no other node 0"));
+  EXPECT_THAT(roll.add_launcher(hello(3), "a").rejection, HasSubstr("no other node 3"));
+  EXPECT_THAT(roll.add_launcher(hello(4'000'000'000), "a").rejection, HasSubstr("no other node"));
+  EXPECT_THAT(roll.add_launcher(hello(1, 3, 0), "a").rejection, HasSubstr("1 to 65536"));
+  EXPECT_THAT(roll.add_launcher(hello(1, 3, 4'294'967'295), "a").rejection,
+              HasSubstr("1 to 65536"));
   EXPECT_THAT(roll.missing(), ElementsAre(1, 2));
 }
 
 TEST(RollCall, TheJobIsOverWhenAllNodesHaveEndedOrLeft) {
   RollCall roll = three_nodes();
-  EXPECT_EQ(roll.arrive(hello(1), "a").rejection, "");
-  EXPECT_EQ(roll.arrive(hello(2), "b").rejection, "");
+  EXPECT_EQ(roll.add_launcher(hello(1), "a").rejection, "");
+  EXPECT_EQ(roll.add_launcher(hello(2), "b").rejection, "");
   EXPECT_FALSE(roll.outcome().has_value());
   roll.end(0, 0);
   roll.end(1, 0);
-  EXPECT_THAT(roll.running(), ElementsAre(2));
-  roll.leave(1);  // it had ended, so this is not a failure
+  EXPECT_THAT(roll.running_nodes(), ElementsAre(2));
+  roll.remove_launcher(1);  // it had ended, so this is not a failure
   RollCall other = roll;
   roll.end(2, 0);
   EXPECT_EQ(roll.outcome(), true);
-  other.leave(2);
+  other.remove_launcher(2);
   EXPECT_EQ(other.outcome(), false);
-  EXPECT_THAT(other.arrive(hello(2), "c").rejection, HasSubstr("the job runs already"));
+  EXPECT_THAT(other.add_launcher(hello(2), "c").rejection, HasSubstr("the job runs already"));
 }
 
 TEST(RollCall, AFailedNodeFailsTheJob) {
   RollCall roll = roll_of(2, 1);
-  EXPECT_EQ(roll.arrive(hello(1, 2), "a").rejection, "");
+  EXPECT_EQ(roll.add_launcher(hello(1, 2), "a").rejection, "");
   roll.end(1, 3);
   roll.end(0, 0);
   EXPECT_EQ(roll.outcome(), false);
@@ -231,7 +234,7 @@ TEST(RollCall, ANodeWithoutAMemberDoesNotFailAnElasticJob) {
   for (const std::uint32_t node : {1U, 2U, 3U}) {
     Hello elastic = hello(node, 4, 2);
     elastic.is_elastic = true;
-    EXPECT_EQ(roll.arrive(elastic, "a").rejection, "");
+    EXPECT_EQ(roll.add_launcher(elastic, "a").rejection, "");
   }
   roll.end(2, 5);
   roll.group_formed({6, 0});  // of nodes 3 and 0
@@ -246,23 +249,23 @@ TEST(RollCall, ANodeWithoutAMemberDoesNotFailAnElasticJob) {
   EXPECT_EQ(other.outcome(), false);
 }
 
-// Whatever launchers say, the job never has two launchers of one node, and it always begins when
-// all nodes have joined at one time.
-TEST(RollCall, RandomEventsKeepTheRules) {
+// Launchers join and leave in random order. The job never has two launchers of one node. It always
+// begins when all nodes have joined at the same time.
+TEST(RollCall, RandomEventsNeverBreakTheRules) {
   for (unsigned seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
     RollCall roll = roll_of(4, 1);
     std::vector<bool> here{true, false, false, false};
-    while (!roll.complete()) {
+    while (!roll.is_complete()) {
       const auto node = static_cast<int>(random() % 5);
       const bool leaves = node > 0 && node < 4 && here[static_cast<std::size_t>(node)];
       if (leaves && random() % 3 == 0) {
-        roll.leave(node);
+        roll.remove_launcher(node);
         here[static_cast<std::size_t>(node)] = false;
         continue;
       }
       const bool accepted =
-          roll.arrive(hello(static_cast<std::uint32_t>(node), 4), "a").rejection.empty();
+          roll.add_launcher(hello(static_cast<std::uint32_t>(node), 4), "a").rejection.empty();
       const bool is_free = node > 0 && node < 4 && !here[static_cast<std::size_t>(node)];
       EXPECT_EQ(accepted, is_free);
       if (accepted) here[static_cast<std::size_t>(node)] = true;

@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 // The variables that a scheduler or launcher sets; an empty name if it sets none.
-struct Row {
+struct SchedulerVariables {
   std::string_view scheduler;
   const char* node;
   const char* nodes;
@@ -22,9 +22,10 @@ struct Row {
   EndpointVariables endpoint{};    // of node 0
 };
 
-// The first row applies whose variables for `node` and, if it names one, `nodes` are set. The row
-// of srun comes late, because srun may start other launchers of this table.
-constexpr std::array<Row, 9> kRows{{
+// A row matches if its variables for `node` and, if it names one, `nodes` are set. The first row
+// that matches is used. The row of srun comes late, because srun may start other launchers of this
+// table.
+constexpr std::array<SchedulerVariables, 9> kSchedulers{{
     {.scheduler = "Kubeflow Trainer",
      .node = "PET_NODE_RANK",
      .nodes = "PET_NNODES",
@@ -50,33 +51,36 @@ constexpr std::array<Row, 9> kRows{{
     {.scheduler = "Volcano", .node = "VC_TASK_INDEX", .nodes = ""},
 }};
 
-// Clouds that describe a job in JSON. Each job has its hosts for itself.
+// Some clouds describe a job in JSON. The hosts of such a job run no other job, so any port is
+// free.
 Result<std::optional<SchedulerTask>> find_task_in_cluster(const Environment& environment) {
   FARANDOLE_TRY_ASSIGN(const auto found, find_cluster_task(environment));
   if (!found) return std::optional<SchedulerTask>();
-  return std::optional(SchedulerTask{.scheduler = found->scheduler,
-                                     .node = found->node,
-                                     .nodes = found->nodes,
-                                     .join = host_and_port(found->first_host, kPortOfOwnHosts)});
+  return std::optional(
+      SchedulerTask{.scheduler = found->scheduler,
+                    .node = found->node,
+                    .nodes = found->nodes,
+                    .join = host_and_port(found->first_host, kPortOnExclusiveHosts)});
 }
 
 }  // namespace
 
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment) {
-  for (const Row& row : kRows) {
+  for (const SchedulerVariables& row : kSchedulers) {
     if (variable_text(environment, row.node).empty()) continue;
     if (*row.nodes != '\0' && variable_text(environment, row.nodes).empty()) continue;
     if (row.node == std::string_view("PMI_RANK") && has_pmi_of_srun(environment)) continue;
     SchedulerTask task{.scheduler = row.scheduler};
-    FARANDOLE_TRY_ASSIGN(task.node, number_in(environment, row.node, row.scheduler, 0));
-    FARANDOLE_TRY_ASSIGN(const int nodes, number_in(environment, row.nodes, row.scheduler, 0));
+    FARANDOLE_TRY_ASSIGN(task.node, leading_number_in(environment, row.node, row.scheduler, 0));
+    FARANDOLE_TRY_ASSIGN(const int nodes,
+                         leading_number_in(environment, row.nodes, row.scheduler, 0));
     if (*row.nodes != '\0') task.nodes = nodes;
     if (task.nodes && task.node >= nodes)
       return Status::fix_call(
           format_text("{}={} and {}={}: there is no such process; correct them or unset both",
                       row.node, task.node, row.nodes, nodes));
     FARANDOLE_TRY_ASSIGN(task.nodes_on_host,
-                         number_in(environment, row.nodes_on_host, row.scheduler, 1));
+                         leading_number_in(environment, row.nodes_on_host, row.scheduler, 1));
     task.join = endpoint_of(environment, row.endpoint);
     return std::optional(std::move(task));
   }
@@ -91,34 +95,36 @@ std::string number_of_processes_text(const SchedulerTask& task) {
                      task.nodes.value_or(0));
 }
 
-Result<CompletedWords> complete_node_words(NodeWords words,
-                                           const std::optional<SchedulerTask>& task) {
+Result<CompletedFlagValues> complete_node_flags(NodeFlagValues words,
+                                                const std::optional<SchedulerTask>& task) {
   const bool gives_nodes = words.nodes.has_value();
   const bool gives_others = words.join || words.node || words.secret;
-  if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedWords();
-  const bool says_nothing = !gives_nodes && !gives_others;
-  if (!task || (task->nodes == 1 && says_nothing)) return CompletedWords{words, ""};
-  if (says_nothing && !task->nodes)
-    return CompletedWords{
+  if (gives_nodes && *words.nodes == "1" && !gives_others) return CompletedFlagValues();
+  const bool gives_no_flags = !gives_nodes && !gives_others;
+  if (!task || (task->nodes == 1 && gives_no_flags)) return CompletedFlagValues{words, ""};
+  if (gives_no_flags && !task->nodes)
+    return CompletedFlagValues{
         words, format_text("this is number {} of {}, but the job is on this host only; for one job "
                            "over all of these processes, give --join, --nodes and --secret",
                            task->node, task->scheduler)};
-  if (says_nothing || (!words.node && task->nodes_on_host > 1)) {
+  if (gives_no_flags || (!words.node && task->nodes_on_host > 1)) {
     const std::string start = number_of_processes_text(*task);
-    constexpr std::string_view kOwnJobs = "or give --nodes 1, so that each is a job of its own";
+    constexpr std::string_view kSeparateJobsHint =
+        "or give --nodes 1, so that each is a job of its own";
     if (task->nodes_on_host > 1)
-      return Status::fix_call(format_text(
-          "{}, {} times on this host; start it once on each host ({}), {}", start,
-          task->nodes_on_host,
-          task->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host", kOwnJobs));
+      return Status::fix_call(
+          format_text("{}, {} times on this host; start it once on each host ({}), {}", start,
+                      task->nodes_on_host,
+                      task->scheduler == "srun" ? "--ntasks-per-node=1" : "one process per host",
+                      kSeparateJobsHint));
     return Status::fix_call(format_text(
         "{}; for one job over these hosts, give {}--secret FILE (see `farandole secret`), {}",
-        start, task->join ? "" : "--join HOST:PORT and ", kOwnJobs));
+        start, task->join ? "" : "--join HOST:PORT and ", kSeparateJobsHint));
   }
   if (!words.node) words.node = std::to_string(task->node);
   if (!words.nodes && task->nodes) words.nodes = std::to_string(*task->nodes);
   if (!words.join) words.join = task->join;
-  return CompletedWords{words, ""};
+  return CompletedFlagValues{words, ""};
 }
 
 }  // namespace farandole

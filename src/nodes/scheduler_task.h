@@ -21,24 +21,23 @@ struct SchedulerTask {
   std::optional<std::string> join{};  // the endpoint of node 0, if it is known
 };
 
-// Returns the task, or empty if no known scheduler has started this process. `environment`
-// answers like getenv; an empty value counts as not set. Errors: kFixCall if the values make no
-// sense.
+// Returns the task, or empty if no known scheduler has started this process. `environment` works
+// like getenv. An empty value counts as not set. Errors: kFixCall if the values make no sense.
 Result<std::optional<SchedulerTask>> find_scheduler_task(const Environment& environment);
 
-// Says how many processes the job of the scheduler has, as the beginning of an error text. Call it
-// only if their number is known.
+// Returns the beginning of an error text: the number of processes of the scheduler's job. Call it
+// only if this number is known.
 std::string number_of_processes_text(const SchedulerTask& task);
 
-struct CompletedWords {
-  NodeWords words;
+struct CompletedFlagValues {
+  NodeFlagValues words;
   std::string notice;  // for the user; usually empty
 };
 
 // Adds the values that the scheduler knows to those that the user has given. `--nodes 1` alone
-// means a job on this host only. Errors: kFixCall if the scheduler has started several processes,
-// but the user has given nothing, so that each of them would become a job of its own.
-Result<CompletedWords> complete_node_words(NodeWords words,
-                                           const std::optional<SchedulerTask>& task);
+// means a job on this host only. Errors: kFixCall if the scheduler has started several processes
+// and the user has given no flags, because each process would then become a separate job.
+Result<CompletedFlagValues> complete_node_flags(NodeFlagValues words,
+                                                const std::optional<SchedulerTask>& task);
 
 }  // namespace farandole

@@ -107,7 +107,7 @@ TEST(SchedulerTaskTest, SrunMayAlsoSetThePmiVariables) {
   EXPECT_EQ((*task_of(variables))->scheduler, "MPICH's mpiexec");
 }
 
-TEST(SchedulerTaskTest, APortOfTheSchedulerIsTaken) {
+TEST(SchedulerTaskTest, APortOfTheSchedulerIsUsed) {
   Variables variables = slurm_variables();
   variables["SLURM_STEP_RESV_PORTS"] = "12000-12001";
   EXPECT_EQ((*task_of(variables))->join, "hen07:12000");
@@ -129,11 +129,13 @@ TEST(SchedulerTaskTest, ImpossibleValuesAreErrors) {
 // What the user gives, completed by Slurm's variables.
 class CompletedBySlurm : public ::testing::Test {
  protected:
-  Result<CompletedWords> complete(const NodeWords& words) {
-    return complete_node_words(words, *task_of(variables_));
+  Result<CompletedFlagValues> complete(const NodeFlagValues& words) {
+    return complete_node_flags(words, *task_of(variables_));
   }
-  std::string error(const NodeWords& words) { return complete(words).status().message(); }
-  static NodeWords with_secret() { return {.join = {}, .nodes = {}, .node = {}, .secret = "file"}; }
+  std::string error(const NodeFlagValues& words) { return complete(words).status().message(); }
+  static NodeFlagValues with_secret() {
+    return {.join = {}, .nodes = {}, .node = {}, .secret = "file"};
+  }
 
   Variables variables_ = slurm_variables();
 };
@@ -147,14 +149,14 @@ TEST_F(CompletedBySlurm, TheSecretIsEnough) {
   EXPECT_EQ(completed->notice, "");
 }
 
-TEST_F(CompletedBySlurm, TheUsersValuesWin) {
+TEST_F(CompletedBySlurm, ValuesOfTheUserHavePriority) {
   const auto completed = complete({.join = "owl:1", .nodes = "7", .node = "6", .secret = "file"});
   EXPECT_EQ(completed->words.join, "owl:1");
   EXPECT_EQ(completed->words.nodes, "7");
   EXPECT_EQ(completed->words.node, "6");
 }
 
-TEST_F(CompletedBySlurm, NothingGivenIsAnError) {
+TEST_F(CompletedBySlurm, NoFlagsAreAnError) {
   EXPECT_THAT(error({}), AllOf(HasSubstr("srun has started this command 2 times"),
                                HasSubstr("give --secret FILE"), HasSubstr("--nodes 1")));
   variables_ = {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}};
@@ -167,7 +169,7 @@ TEST_F(CompletedBySlurm, NothingGivenIsAnError) {
 TEST_F(CompletedBySlurm, SeveralProcessesOnOneHostAreAnError) {
   variables_["SLURM_STEP_TASKS_PER_NODE"] = "2(x3),1";
   variables_["SLURM_STEP_NUM_TASKS"] = "7";
-  for (const NodeWords& words : {NodeWords(), with_secret()})
+  for (const NodeFlagValues& words : {NodeFlagValues(), with_secret()})
     EXPECT_THAT(error(words),
                 AllOf(HasSubstr("srun has started this command 7 times, 2 times on this host"),
                       HasSubstr("--ntasks-per-node=1")));
@@ -193,7 +195,7 @@ TEST_F(CompletedBySlurm, WithoutANumberOfNodesThereIsANotice) {
   EXPECT_EQ(completed->notice, "");
 }
 
-TEST_F(CompletedBySlurm, NothingChangesWithoutAScheduler) {
+TEST_F(CompletedBySlurm, FlagsDoNotChangeWithoutAScheduler) {
   variables_.clear();
   EXPECT_EQ(complete(with_secret())->words.secret, "file");
   EXPECT_FALSE(complete(with_secret())->words.node.has_value());

@@ -43,7 +43,7 @@ Status make_secret_file(const std::string& path) {
 }
 
 Result<Descriptor> share_secret(const JobSecret& secret) {
-  Descriptor memory = Descriptor::beyond_standard(
+  Descriptor memory = Descriptor::above_standard_streams(
       ::memfd_create("farandole-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) return sharing_error("memfd_create");
   FARANDOLE_TRY(secret.write_to(memory.get()));
@@ -55,9 +55,10 @@ Result<Descriptor> share_secret(const JobSecret& secret) {
 
 Result<Descriptor> secret_for_worker(const Descriptor& shared) {
   const std::string path = "/proc/self/fd/" + std::to_string(shared.get());
-  Descriptor own = Descriptor::beyond_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!own.valid()) return sharing_error("open");
-  return own;
+  Descriptor own_descriptor =
+      Descriptor::above_standard_streams(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!own_descriptor.valid()) return sharing_error("open");
+  return own_descriptor;
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// The job's secret on its way from the launchers to the workers: in a file that the user copies to
-// all hosts, and in sealed memory that each worker inherits.
+// How the job's secret reaches the workers. The user copies a file with the secret to all hosts.
+// Each launcher passes the secret to its workers in sealed memory, which they inherit.
 #pragma once
 
 #include <string>

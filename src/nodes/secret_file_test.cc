@@ -45,9 +45,9 @@ std::string read_all(const Descriptor& from) {
 
 TEST_F(SecretFile, CanBeUsedByItsOwnerOnly) {
   ASSERT_TRUE(make_secret_file(path_).ok());
-  struct stat facts{};
-  ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
-  EXPECT_EQ(facts.st_mode & 07777U, 0600U);
+  struct stat file_status{};
+  ASSERT_EQ(::stat(path_.c_str(), &file_status), 0);
+  EXPECT_EQ(file_status.st_mode & 07777U, 0600U);
   EXPECT_EQ(content().size(), kSecretBytes);
   EXPECT_TRUE(JobSecret::read_file(path_).ok());
 }
@@ -85,7 +85,7 @@ TEST_F(SecretFile, IsSharedInADescriptor) {
   const auto shared = share_secret(*secret);
   ASSERT_TRUE(shared.ok()) << shared.status().message();
   const std::string what = "cannot hand the job's secret to the workers: ";
-  const NoFreeDescriptors none;
+  const NoFreeDescriptors no_descriptors;
   EXPECT_EQ(share_secret(*secret).status(),
             Status::stop(what + "memfd_create: Too many open files"));
   EXPECT_EQ(secret_for_worker(*shared).status(), Status::stop(what + "open: Too many open files"));

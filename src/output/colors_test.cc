@@ -26,7 +26,7 @@ TEST(Colors, AreOnlyForTerminalsThatShowColors) {
   ::unsetenv("NO_COLOR");
 }
 
-TEST(Colors, EndAfterTheText) {
+TEST(Colors, AreResetAfterTheText) {
   EXPECT_EQ(in_color("no", Color::kRed), "\x1b[31mno\x1b[0m");
   EXPECT_EQ(in_color("", Color::kRed), "");
 }

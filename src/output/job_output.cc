@@ -74,15 +74,15 @@ Status JobOutput::add_stream(int local_rank, std::size_t target, WorkerEnds& wor
   auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
                                  : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
-  Stream& place = free_stream(local_rank, target);
-  const auto index = static_cast<std::uint64_t>(&place - streams_.data());
+  Stream& destination = free_stream(local_rank, target);
+  const auto index = static_cast<std::uint64_t>(&destination - streams_.data());
   if (!paused_ && !poller_.add(ends.ours.get(), Poller::Interest::kReading, tags_.streams + index))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank_of(stream)) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   worker_ends.ours.push_back(ends.ours.get());
   (target == 0 ? worker_ends.standard_output : worker_ends.standard_error) = std::move(ends.theirs);
   stream.ours = std::move(ends.ours);
-  place = std::move(stream);
+  destination = std::move(stream);
   return {};
 }
 
@@ -162,8 +162,8 @@ void JobOutput::forward_bytes(Stream& stream, std::string_view bytes) {
   if (!copies_.empty())
     copies_.at(2 * static_cast<std::size_t>(stream.local_rank) + stream.target)
         .sink.write(bytes, drops_when_full_);
-  if (const auto complaint = files_.write(stream.local_rank, stream.target, bytes))
-    error(*complaint);
+  if (const auto failure_text = files_.write(stream.local_rank, stream.target, bytes))
+    error(*failure_text);
 }
 
 void JobOutput::end_stream(Stream& stream) {

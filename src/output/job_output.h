@@ -26,9 +26,9 @@ namespace farandole {
 // Only one thread may use it. It blocks only in writes to the files of the ranks.
 class JobOutput {
  public:
-  // The tags under which the poller reports our descriptors: `streams` + the index of a worker's
-  // stream when it can be read; `sinks` + a number below 2 + the number of copies when our standard
-  // output or error, or a copy, has room.
+  // The first tags under which the poller reports our descriptors. Tag `streams` + i: we can read
+  // stream i of the workers. Tags from `sinks` on: we can write to our standard output, to our
+  // standard error, or to a copy of a stream.
   struct Tags {
     std::uint64_t streams;
     std::uint64_t sinks;
@@ -38,9 +38,9 @@ class JobOutput {
 
   // Gets each finished line of a worker's standard output (0) or error (1) before it is shown, and
   // returns whether it has taken the line. A line that is taken is not shown.
-  using LineTaker =
+  using LineConsumer =
       std::function<bool(int local_rank, std::size_t stream, const std::string& line)>;
-  void set_line_taker(LineTaker taker) { taker_ = std::move(taker); }
+  void set_line_consumer(LineConsumer taker) { taker_ = std::move(taker); }
 
   // Call it before add_worker(), when the rank of this node's first worker is known. `files` has
   // the files of this node's workers.
@@ -52,13 +52,13 @@ class JobOutput {
   struct WorkerEnds {
     Descriptor standard_output;
     Descriptor standard_error;
-    std::vector<int> ours;  // the ends from which we read the two; borrowed
+    std::vector<int> ours;  // our ends of the two streams; borrowed
   };
   // Creates the streams of a worker and returns the ends for the worker. If a worker with this
   // number has ended, its streams are replaced. Errors: kStop.
   Result<WorkerEnds> add_worker(int local_rank);
 
-  // The name of this host.
+  // The name of the host that this process runs on.
   const std::string& host() const { return host_; }
   // Sets the process id of a worker after add_worker().
   void worker_started(int local_rank, pid_t pid);
@@ -68,17 +68,18 @@ class JobOutput {
   // the workers because our reader is slow. Reads no more than the streams hold, because another
   // process may go on writing.
   void read_rest(int local_rank);
-  // `ours` is one of WorkerEnds::ours. Reads this stream from `other` from now on, and returns
-  // `ours`; invalid if the stream has ended.
+  // Replaces our end of a stream: from now on, the stream is read from `other`. `ours` is one of
+  // WorkerEnds::ours. Returns the descriptor `ours`; an invalid one if the stream has ended.
   Descriptor replace_stream(int ours, Descriptor other);
   void sink_writable();
-  // From now on, workers do not wait if nobody reads our output: what does not fit is dropped.
+  // From now on, drops output that does not fit, so that workers do not wait for the reader of our
+  // output.
   void drop_when_full();
   // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
   void error(std::string_view text);
-  // Shows the box of a failed job on standard error. The box should have this width and these
-  // colors.
+  // Writes the lines of the failure box to standard error. box_columns() and box_has_colors() say
+  // how the box should be made.
   void show_lines(const std::vector<std::string>& lines);
   int box_columns();
   bool box_has_colors() { return target_of(1).has_colors; }
@@ -107,7 +108,7 @@ class JobOutput {
   };
   struct Sink {
     OutputSink sink;
-    bool is_watched = false;  // we wait until it has room
+    bool is_watched = false;  // the poller reports when it has room
   };
   struct Target : Sink {
     Screen screen;
@@ -136,12 +137,12 @@ class JobOutput {
   RankFiles files_;
   int first_rank_ = 0;
   std::string host_;
-  std::vector<Target> targets_;  // one or two
+  std::vector<Target> targets_;  // one if both streams are the same file, else two
   std::vector<Stream> streams_;
-  std::vector<Sink> copies_;  // by stream; empty: none
+  std::vector<Sink> copies_;  // one for each stream, or empty
   bool paused_ = false;
   bool drops_when_full_ = false;
-  LineTaker taker_;
+  LineConsumer taker_;
 };
 
 }  // namespace farandole

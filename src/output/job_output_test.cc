@@ -19,11 +19,12 @@ class JobOutputTest : public ::testing::Test {
  protected:
   JobOutputTest() {
     ::signal(SIGPIPE, SIG_IGN);
-    output_.set_line_taker([this](int /*worker*/, std::size_t /*stream*/, const std::string& line) {
-      ++lines_;
-      last_line_ = line;
-      return true;
-    });
+    output_.set_line_consumer(
+        [this](int /*worker*/, std::size_t /*stream*/, const std::string& line) {
+          ++lines_;
+          last_line_ = line;
+          return true;
+        });
     output_.begin(0, {});
     ends_ = *output_.add_worker(0);
   }
@@ -46,7 +47,7 @@ class JobOutputTest : public ::testing::Test {
   std::string last_line_;
 };
 
-TEST_F(JobOutputTest, TheRestOfAProcessIsReadEvenIfTheReaderIsSlow) {
+TEST_F(JobOutputTest, RemainingOutputIsReadEvenIfTheReaderIsSlow) {
   std::array<int, 4> pipes{};
   ASSERT_EQ(::pipe2(pipes.data(), O_CLOEXEC), 0);
   ASSERT_EQ(::pipe2(pipes.data() + 2, O_CLOEXEC), 0);
@@ -64,7 +65,7 @@ TEST_F(JobOutputTest, TheRestOfAProcessIsReadEvenIfTheReaderIsSlow) {
 }
 
 // A process that the first worker has left behind still has the streams of that worker.
-TEST_F(JobOutputTest, AWorkerThatReplacesAnotherOneHasItsOwnStreams) {
+TEST_F(JobOutputTest, AReplacementWorkerHasItsOwnStreams) {
   const JobOutput::WorkerEnds next = *output_.add_worker(0);
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
@@ -81,10 +82,10 @@ TEST_F(JobOutputTest, AWorkerThatReplacesAnotherOneHasItsOwnStreams) {
   ::close(pipe[1]);
 }
 
-TEST_F(JobOutputTest, AProcessThatGoesOnWritingDelaysNobody) {
+TEST_F(JobOutputTest, AProcessThatKeepsWritingDoesNotDelayTheLauncher) {
   constexpr int kLines = 1000;
   // For each line that is read, another one is written, so the pipe is never empty.
-  output_.set_line_taker([this](int, std::size_t, const std::string&) {
+  output_.set_line_consumer([this](int, std::size_t, const std::string&) {
     if (++lines_ < kLines) write_line(kPipeBytes / 2);
     return true;
   });

@@ -56,10 +56,10 @@ void LineSplitter::cut(std::vector<OutputPiece>& pieces) {
   std::size_t end = text_.size();
   while (end > text_.size() - 4 && continues_character(text_[end - 1])) --end;
   if (static_cast<unsigned char>(text_[end - 1]) >= 0xC0U) --end;
-  std::string rest = text_.substr(end);
+  std::string next_line = text_.substr(end);
   text_.resize(end);
   end_line(pieces);
-  text_ = std::move(rest);
+  text_ = std::move(next_line);
 }
 
 }  // namespace farandole

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(LineSplitter, JoinsALineThatComesInParts) {
+TEST(LineSplitter, JoinsALineThatArrivesInParts) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("hel"), IsEmpty());
   EXPECT_THAT(splitter.push("lo\nwor"), ElementsAre(line("hello")));
@@ -53,7 +53,7 @@ TEST(LineSplitter, CarriageReturnAndLineFeedAreOneLineEnd) {
   EXPECT_THAT(splitter.push("dos\r\nlines\r\n"), ElementsAre(line("dos"), line("lines")));
 }
 
-TEST(LineSplitter, ALineEndInTwoPartsIsOneLineEnd) {
+TEST(LineSplitter, ALineEndInTwoReadsIsOneLineEnd) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("dos\r"), ElementsAre(progress("dos")));
   EXPECT_THAT(splitter.push("\n"), ElementsAre(line("dos")));

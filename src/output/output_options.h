@@ -15,10 +15,10 @@ struct OutputOptions {
   std::set<int> shown_ranks;                   // empty: all ranks
   std::string folder;                          // the folder of RankFiles; empty: no files
   std::size_t line_bytes_max = kLineBytesMax;  // longer lines are cut
-  bool uses_terminals = true;                  // whether workers write to terminals if we do
+  bool uses_terminals = true;                  // workers get terminals if we write to a terminal
   // Whether our lines have colors even if we do not write to a terminal.
   bool always_has_colors = false;
-  int box_columns = 100;  // the width of the box of a failure, unless we write to a terminal
+  int box_columns = 100;  // the width of the failure box in a file or pipe
 };
 
 }  // namespace farandole

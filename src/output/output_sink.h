@@ -13,7 +13,7 @@ namespace farandole {
 class OutputSink {
  public:
   // If this many bytes are waiting to be written, the caller must stop reading from the workers.
-  static constexpr std::size_t kFullBytes = 1 << 20;
+  static constexpr std::size_t kPendingBytesMax = 1 << 20;
 
   // The descriptor is borrowed.
   explicit OutputSink(int descriptor);
@@ -27,7 +27,7 @@ class OutputSink {
   void flush();
 
   bool empty() const { return pending_.empty(); }
-  bool full() const { return pending_.size() >= kFullBytes; }
+  bool full() const { return pending_.size() >= kPendingBytesMax; }
   // True if the reader is gone. All further output is dropped.
   bool closed() const { return closed_; }
   // The errno of a failed write. 0 if no write has failed, or if only the reader is gone.

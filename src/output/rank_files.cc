@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kFileNames{"stdout", "stderr"};
 
-Status output_dir_error(std::string_view what, const std::string& path, const std::string& why) {
+Status output_dir_error(std::string_view action, const std::string& path,
+                        const std::string& reason) {
   return Status::fix_call(
-      format_text("--output-dir: cannot {} `{}`: {}; nothing was started", what, path, why));
+      format_text("--output-dir: cannot {} `{}`: {}; nothing was started", action, path, reason));
 }
 
 Status make_folder(const std::string& path) {
@@ -33,12 +34,13 @@ Result<Descriptor> make_file(const std::string& path) {
   // O_NONBLOCK: if the path is a pipe, opening it must not wait for its reader.
   Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
-  struct stat info{};
-  if (!file.valid() || ::fstat(file.get(), &info) != 0) {
+  struct stat file_status{};
+  if (!file.valid() || ::fstat(file.get(), &file_status) != 0) {
     const std::string hint = errno == EMFILE ? " (look at `ulimit -n`)" : "";
     return output_dir_error("write", path, std::strerror(errno) + hint);
   }
-  if (!S_ISREG(info.st_mode)) return output_dir_error("write", path, "it is not a regular file");
+  if (!S_ISREG(file_status.st_mode))
+    return output_dir_error("write", path, "it is not a regular file");
   return file;
 }
 
@@ -54,8 +56,8 @@ int write_all(const Descriptor& file, std::string_view bytes) {
 
 // False if the file was removed. Then writes succeed, but the output is lost.
 bool still_exists(const Descriptor& file) {
-  struct stat info{};
-  return ::fstat(file.get(), &info) != 0 || info.st_nlink > 0;
+  struct stat file_status{};
+  return ::fstat(file.get(), &file_status) != 0 || file_status.st_nlink > 0;
 }
 
 }  // namespace
@@ -86,10 +88,11 @@ std::optional<std::string> RankFiles::write(int worker, std::size_t stream,
   if (failure == 0 && still_exists(file.descriptor)) return std::nullopt;
   file.descriptor.reset();
   if (std::exchange(failed_, true)) return std::nullopt;
-  const std::string why = failure != 0 ? std::strerror(failure) : "somebody has removed the file";
+  const std::string reason =
+      failure != 0 ? std::strerror(failure) : "somebody has removed the file";
   return format_text(
       "cannot write `{}` any more: {}; it ends here, and so may others in `{}`; the job goes on",
-      file.path, why, folder_);
+      file.path, reason, folder_);
 }
 
 }  // namespace farandole

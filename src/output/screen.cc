@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
-constexpr std::string_view kClearRest = "\x1b[K";
+constexpr std::string_view kClearToLineEnd = "\x1b[K";
 constexpr std::string_view kNoticePrefix = "farandole: ";
 
 // Returns the escape sequence that ends colors, if the text has escape sequences. So a color that a
@@ -50,7 +50,7 @@ std::string Screen::progress(int source, const std::string& prefix, const std::s
   }
   bytes += prefix + text;
   bytes += color_end(terminal_, text);
-  if (terminal_) bytes += kClearRest;
+  if (terminal_) bytes += kClearToLineEnd;
   open_line_ = OpenLine{source, prefix, text};
   return bytes;
 }

@@ -43,7 +43,7 @@ TEST(Screen, AnotherProgressLineReplacesTheFirstOnATerminal) {
   EXPECT_EQ(screen.show(2, "[1] ", progress("1%")), "\r[1] 1%\x1b[K");
 }
 
-TEST(Screen, TheLastStateIsNotShownTwice) {
+TEST(Screen, TheLastStateOfAProgressLineIsNotShownTwice) {
   Screen screen(false);
   screen.show(0, "[0] ", progress("100%"));
   EXPECT_EQ(screen.show(0, "[0] ", line("100%")), "\n");

@@ -23,7 +23,8 @@ struct WorkerStream {
   static Result<WorkerStream> make_terminal(const winsize& size);
 };
 
-// Returns the size of our terminal without the prefix's columns. Zeros if it is unknown.
+// Returns the size of our terminal without the columns of the prefix. All numbers are 0 if the size
+// is unknown.
 winsize worker_window(int terminal, int prefix_columns);
 
 void set_window(const Descriptor& ours, const winsize& size);
@@ -35,7 +36,7 @@ struct StreamRead {
 };
 StreamRead read_available(const Descriptor& stream);
 
-// The number of bytes that may be in the stream, written and not read.
+// Returns how many unread bytes the stream can hold.
 std::size_t capacity_of(const Descriptor& stream);
 
 }  // namespace farandole

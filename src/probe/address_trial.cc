@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint64_t kJob = 1;  // the secret is new in each run, so its number need not be
+constexpr std::uint64_t kJob = 1;  // each run has a new secret, so all runs can use the same job id
 
 auto whole_seconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -33,7 +33,7 @@ ConnectFailure classify_failure(const std::string& error, bool was_connected) {
   if (says(ECONNREFUSED)) return ConnectFailure::kRefused;
   if (says(EHOSTUNREACH) || says(ENETUNREACH) || says(EHOSTDOWN) || says(ENETDOWN))
     return ConnectFailure::kNoRoute;
-  if (says(EACCES) || says(EPERM)) return ConnectFailure::kNoRoute;  // a firewall of this host
+  if (says(EACCES) || says(EPERM)) return ConnectFailure::kNoRoute;  // a local firewall
   if (was_connected) return ConnectFailure::kTurnedAway;
   return says(ETIMEDOUT) ? ConnectFailure::kNoAnswer : ConnectFailure::kOther;
 }
@@ -58,10 +58,10 @@ std::optional<Attempt> AddressTrial::advance(TimePoint now) {
     const auto progress = session_->try_handshake();
     if (!progress.ok()) {
       const std::string& error = progress.status().message();
-      return failed(classify_failure(error, session_->was_turned_away()), error);
+      return failed(classify_failure(error, session_->peer_closed_handshake()), error);
     }
     if (*progress != TlsSession::Progress::kDone)
-      return now < deadline_ ? std::nullopt : failed_in_time();
+      return now < deadline_ ? std::nullopt : timed_out();
     is_connected_ = true;
     if (!options_.measures) return attempt_;
     measuring_.emplace(*session_, ExchangeOptions(), now);
@@ -69,7 +69,7 @@ std::optional<Attempt> AddressTrial::advance(TimePoint now) {
   }
   const auto measured = measuring_->advance(now);
   if (!measured.ok()) return failed(ConnectFailure::kOther, measured.status().message());
-  if (!*measured) return now < deadline_ ? std::nullopt : failed_in_time();
+  if (!*measured) return now < deadline_ ? std::nullopt : timed_out();
   attempt_.round_trip_seconds = (*measured)->round_trip_seconds;
   attempt_.bytes_per_second = (*measured)->bytes_per_second;
   return attempt_;
@@ -77,7 +77,7 @@ std::optional<Attempt> AddressTrial::advance(TimePoint now) {
 
 bool AddressTrial::wants_to_send() const {
   if (!session_) return false;
-  // While it is connecting, the socket becomes writable when it is connected.
+  // A socket becomes writable when its connection is established.
   return measuring_ ? measuring_->wants_to_send() : session_->has_unsent();
 }
 
@@ -89,7 +89,7 @@ std::optional<Attempt> AddressTrial::failed(ConnectFailure failure, const std::s
 }
 
 // The deadline has passed.
-std::optional<Attempt> AddressTrial::failed_in_time() const {
+std::optional<Attempt> AddressTrial::timed_out() const {
   Attempt attempt = attempt_;
   if (is_connected_) {
     attempt.failure = ConnectFailure::kStalled;
@@ -97,7 +97,7 @@ std::optional<Attempt> AddressTrial::failed_in_time() const {
                                 measuring_->has_round_trip() ? "larger messages do not arrive"
                                                              : "small messages get no answer",
                                 whole_seconds(options_.measure_time_max));
-  } else if (session_->was_turned_away()) {
+  } else if (session_->peer_closed_handshake()) {
     attempt.failure = ConnectFailure::kStalled;
     attempt.error = format_text("connected, but no answer within {} s",
                                 whole_seconds(options_.connect_time_max));

@@ -15,16 +15,18 @@
 
 namespace farandole {
 
-// The link by which one probe dials another; both numbers count the hosts of the list.
+// Returns the link of a connection between two probes. `from` and `to` are indices in the list of
+// hosts.
 Link link_between_probes(std::uint32_t from, std::uint32_t to);
 
-// The kind of a failure, from the text of its error. `was_connected`: the TCP connection was made.
+// Classifies a failure by the text of its error. `was_connected` is true if the failure came after
+// the TCP connection was established.
 ConnectFailure classify_failure(const std::string& error, bool was_connected);
 
 struct TrialOptions {
   bool measures = false;
-  Duration connect_time_max = std::chrono::seconds(5);  // as a rank has for one address
-  Duration measure_time_max = std::chrono::seconds(5);  // from then on
+  Duration connect_time_max = std::chrono::seconds(5);  // the same limit as in a rank
+  Duration measure_time_max = std::chrono::seconds(5);  // after the connection is established
 };
 
 // One thread may use it; no function blocks. To sleep, poll descriptor() for POLLIN, and for
@@ -39,18 +41,18 @@ class AddressTrial {
   std::optional<Attempt> advance(TimePoint now);
   int descriptor() const { return session_ ? session_->descriptor() : -1; }
   bool wants_to_send() const;
-  // Whether bytes have left the kernel, so that polling would not notice them.
+  // Whether received bytes are already in our memory. poll() does not report these bytes.
   bool has_received() const { return session_ && session_->has_received(); }
   TimePoint deadline() const { return deadline_; }
 
  private:
   std::optional<Attempt> failed(ConnectFailure failure, const std::string& error);
-  std::optional<Attempt> failed_in_time() const;
+  std::optional<Attempt> timed_out() const;
 
   TrialOptions options_;
   Attempt attempt_;
   std::unique_ptr<TlsSession> session_;
-  bool is_connected_ = false;  // the other end has proven who it is
+  bool is_connected_ = false;  // the other end has proven that it is the right probe
   std::optional<MeasuringEnd> measuring_;
   TimePoint deadline_;
 };

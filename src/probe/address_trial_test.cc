@@ -42,7 +42,7 @@ Attempt attempt_at(const SocketAddress& address, OtherProbe* other, const TrialO
   const auto context = context_of('a');
   AddressTrial trial(*context, link_between_probes(0, to), address, options,
                      std::chrono::steady_clock::now());
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   while (std::chrono::steady_clock::now() < limit) {
     if (const auto attempt = trial.advance(std::chrono::steady_clock::now())) return *attempt;
     if (other != nullptr) other->advance();
@@ -75,7 +75,7 @@ TEST(AddressTrial, APortWithoutAProcessRefuses) {
   EXPECT_EQ(attempt.failure, ConnectFailure::kRefused) << attempt.error;
 }
 
-TEST(AddressTrial, OtherProcessesTurnUsAway) {
+TEST(AddressTrial, AProcessThatIsNotTheProbeTurnsUsAway) {
   OtherProbe stranger('b');
   EXPECT_EQ(attempt_at(stranger.address(), &stranger, {}).failure, ConnectFailure::kTurnedAway);
   OtherProbe other('a');  // we look for probe 2
@@ -89,7 +89,7 @@ TEST(AddressTrial, AConnectionWithoutAnswersStalls) {
   EXPECT_EQ(attempt.failure, ConnectFailure::kStalled) << attempt.error;
 }
 
-TEST(AddressTrial, FailuresHaveKinds) {
+TEST(AddressTrial, FailuresAreClassifiedByTheirError) {
   EXPECT_EQ(classify_failure("connect: Connection refused (no process listens there)", false),
             ConnectFailure::kRefused);
   EXPECT_EQ(classify_failure("connect: No route to host", false), ConnectFailure::kNoRoute);

@@ -31,14 +31,14 @@
 namespace farandole {
 namespace {
 
-constexpr auto kFactsTime = std::chrono::seconds(20);
-constexpr auto kClockTime = std::chrono::seconds(10);
-constexpr auto kAttemptTime =
-    std::chrono::seconds(11);  // one attempt of a probe, with its measurement
+constexpr auto kFactsTimeMax = std::chrono::seconds(20);
+constexpr auto kClockTimeMax = std::chrono::seconds(10);
+constexpr auto kAttemptTimeMax =
+    std::chrono::seconds(11);  // for one attempt of a probe, including the measurement
 constexpr std::size_t kAttemptsAtOnce = 8;
-constexpr auto kEndTime = std::chrono::seconds(5);
+constexpr auto kEndTimeMax = std::chrono::seconds(5);
 constexpr int kClockQuestions = 8;
-constexpr std::size_t kAllAddressesHostsMax = 8;  // with more hosts, one address is measured
+constexpr std::size_t kAllAddressesHostsMax = 8;  // with more hosts, one per pair is measured
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -46,7 +46,8 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What our poller reports. This is the high half of a tag; the low half is the number of a host.
+// The descriptor that our poller reports. A tag has this value in its high half, and the number of
+// the host in its low half.
 enum class Source : std::uint64_t { kOutput, kError, kEnd, kInput };
 constexpr std::uint64_t tag(Source source, std::size_t host) {
   return static_cast<std::uint64_t>(source) << 32U | host;
@@ -61,19 +62,19 @@ struct Stream {
 struct HostProbe {
   enum class State { kWaiting, kConnecting, kGreeted, kReady, kEnded };
 
-  HostProbe(const HostEntry& host, Poller& poller, std::size_t in_list)
-      : remote(host, poller, {tag(Source::kEnd, in_list), tag(Source::kInput, in_list)}),
-        number(in_list) {
+  HostProbe(const HostEntry& host, Poller& poller, std::size_t index)
+      : remote(host, poller, {tag(Source::kEnd, index), tag(Source::kInput, index)}),
+        number(index) {
     report.name = host.name;
   }
 
   RemoteProcess remote;
-  std::size_t number;  // in the list of hosts
+  std::size_t number;  // the index in the list of hosts
   State state = State::kWaiting;
   TimePoint answer_by = TimePoint::max();
   std::array<Stream, 2> streams{};
-  double clock_asked = 0;
-  std::size_t questions = 0;  // those that the probe has not answered yet
+  double clock_asked_at = 0;
+  std::size_t missing_answers = 0;
   HostReport report{};
 };
 
@@ -81,7 +82,8 @@ using State = HostProbe::State;
 
 class Examiner {
  public:
-  Examiner(const ExaminationPlan& plan, const OriginalState& state, JobSecret secret, Poller poller)
+  Examiner(const ExaminationPlan& plan, const OriginalProcessState& state, JobSecret secret,
+           Poller poller)
       : plan_(plan), state_(state), secret_(std::move(secret)), poller_(std::move(poller)) {
     for (const HostEntry& host : plan.hosts) probes_.emplace_back(host, poller_, probes_.size());
   }
@@ -100,16 +102,16 @@ class Examiner {
   void measure(std::size_t from, std::size_t to);
   std::vector<Target> targets_of(std::size_t from) const;
 
-  void pump(const std::function<bool()>& done, TimePoint deadline);
+  void serve_until(const std::function<bool()>& done, TimePoint deadline);
   void serve(std::uint64_t ready);
   void read_from(HostProbe& probe, std::size_t stream);
-  void take_line(HostProbe& probe, std::size_t stream, const std::string& line);
-  void take_answer(HostProbe& probe, const ProbeAnswer& answer);
+  void handle_line(HostProbe& probe, std::size_t stream, const std::string& line);
+  void handle_answer(HostProbe& probe, const ProbeAnswer& answer);
   bool is_possible(const HostProbe& probe, const Attempt& attempt) const;
-  void greeted(HostProbe& probe);
+  void handle_greeting(HostProbe& probe);
   void ask(HostProbe& probe, const ProbeOrder& order, std::size_t answers);
   void wait_for_answers(Duration time);
-  void process_ended(HostProbe& probe);
+  void handle_process_end(HostProbe& probe);
   void fail(HostProbe& probe, const std::string& why, const std::string& advice);
   void give_up_silent_hosts();
   void end_all();
@@ -119,11 +121,11 @@ class Examiner {
   void show(const std::string& progress);
 
   const ExaminationPlan& plan_;
-  const OriginalState& state_;
+  const OriginalProcessState& state_;
   JobSecret secret_;
   Poller poller_;
   std::deque<HostProbe> probes_;
-  std::string shown_;  // the progress on the terminal
+  std::string shown_progress_;  // the progress line that the terminal shows now
 };
 
 Survey Examiner::run() {
@@ -149,7 +151,7 @@ void Examiner::start_all() {
     return count(State::kReady) + count(State::kEnded) ==
            static_cast<std::ptrdiff_t>(probes_.size());
   };
-  pump(done, TimePoint::max());
+  serve_until(done, TimePoint::max());
 }
 
 Status Examiner::start(HostProbe& probe) {
@@ -177,10 +179,10 @@ void Examiner::compare_clocks() {
   for (int question = 0; question < kClockQuestions; ++question) {
     for (HostProbe& probe : probes_) {
       if (probe.state != State::kReady) continue;
-      probe.clock_asked = wall_seconds();
+      probe.clock_asked_at = wall_seconds();
       ask(probe, ClockOrder(), 1);
     }
-    wait_for_answers(kClockTime);
+    wait_for_answers(kClockTimeMax);
   }
 }
 
@@ -206,7 +208,7 @@ void Examiner::try_all_addresses() {
     if (!targets.empty()) ask(probes_[from], ConnectOrder{.targets = targets}, targets.size());
   }
   show("each host tries the addresses of the others");
-  wait_for_answers(kAttemptTime * (1 + most / kAttemptsAtOnce));
+  wait_for_answers(kAttemptTimeMax * (1 + most / kAttemptsAtOnce));
 }
 
 // Measures one direction of a pair after the other, because both share the processor of each host.
@@ -221,7 +223,7 @@ void Examiner::measure_all() {
                        2 * rounds.size()));
       for (const auto& [one, other] : rounds[round])
         is_back ? measure(other, one) : measure(one, other);
-      wait_for_answers(kAttemptTime * most);
+      wait_for_answers(kAttemptTimeMax * most);
     }
 }
 
@@ -237,25 +239,25 @@ void Examiner::measure(std::size_t from, std::size_t to) {
 }
 
 void Examiner::ask(HostProbe& probe, const ProbeOrder& order, std::size_t answers) {
-  probe.questions += answers;
+  probe.missing_answers += answers;
   if (const Status sent = probe.remote.send(encode(order) + "\n"); !sent.ok())
     fail(probe, sent.message(), "");
 }
 
 void Examiner::wait_for_answers(Duration time) {
   for (HostProbe& probe : probes_)
-    if (probe.questions > 0) probe.answer_by = now() + time;
+    if (probe.missing_answers > 0) probe.answer_by = now() + time;
   const auto done = [this] {
     return std::ranges::all_of(probes_, [](const HostProbe& probe) {
-      return probe.state != State::kReady || probe.questions == 0;
+      return probe.state != State::kReady || probe.missing_answers == 0;
     });
   };
-  pump(done, TimePoint::max());
+  serve_until(done, TimePoint::max());
   for (HostProbe& probe : probes_) probe.answer_by = TimePoint::max();
 }
 
 // Reads and writes until `done`, or until the deadline.
-void Examiner::pump(const std::function<bool()>& done, TimePoint deadline) {
+void Examiner::serve_until(const std::function<bool()>& done, TimePoint deadline) {
   while (!done() && now() < deadline) {
     TimePoint until = std::min(deadline, now() + std::chrono::seconds(1));
     for (const HostProbe& probe : probes_) until = std::min(until, probe.answer_by);
@@ -272,7 +274,7 @@ void Examiner::serve(std::uint64_t ready) {
     case Source::kError:
       return read_from(probe, 1);
     case Source::kEnd:
-      return process_ended(probe);
+      return handle_process_end(probe);
     case Source::kInput:
       return probe.remote.input_writable();
   }
@@ -284,10 +286,10 @@ void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   while (source.descriptor.valid()) {
     const StreamRead read = read_available(source.descriptor);
     for (const OutputPiece& piece : source.splitter.push(read.bytes))
-      if (piece.finished) take_line(probe, stream, piece.text);
+      if (piece.finished) handle_line(probe, stream, piece.text);
     if (read.ended) {
       for (const OutputPiece& piece : source.splitter.finish())
-        take_line(probe, stream, piece.text);
+        handle_line(probe, stream, piece.text);
       poller_.remove(source.descriptor.get());
       source.descriptor.reset();
     }
@@ -295,23 +297,23 @@ void Examiner::read_from(HostProbe& probe, std::size_t stream) {
   }
 }
 
-void Examiner::take_line(HostProbe& probe, std::size_t stream, const std::string& line) {
+void Examiner::handle_line(HostProbe& probe, std::size_t stream, const std::string& line) {
   switch (probe.remote.take_line(stream, line)) {
     case RemoteProcess::Line::kBeforeGreeting:
       return;
     case RemoteProcess::Line::kGreeting:
-      return stream == 0 ? greeted(probe) : void();
+      return stream == 0 ? handle_greeting(probe) : void();
     case RemoteProcess::Line::kOfProgram:
       break;
   }
   if (stream != 0) return probe.remote.keep_line(line);
-  if (const auto answer = decode_probe_answer(line)) take_answer(probe, *answer);
+  if (const auto answer = decode_probe_answer(line)) handle_answer(probe, *answer);
 }
 
-void Examiner::greeted(HostProbe& probe) {
+void Examiner::handle_greeting(HostProbe& probe) {
   if (probe.state != State::kConnecting) return;
   probe.state = State::kGreeted;
-  probe.answer_by = now() + kFactsTime;
+  probe.answer_by = now() + kFactsTimeMax;
   if (const Status sent = probe.remote.send_secret(secret_); !sent.ok())
     return fail(probe, sent.message(), "");
   BeginOrder order{.hosts = {},
@@ -322,18 +324,18 @@ void Examiner::greeted(HostProbe& probe) {
   ask(probe, order, 1 + order.hosts.size());
 }
 
-void Examiner::take_answer(HostProbe& probe, const ProbeAnswer& answer) {
+void Examiner::handle_answer(HostProbe& probe, const ProbeAnswer& answer) {
   const bool is_late = probe.state == State::kReady && std::holds_alternative<NameLookup>(answer);
-  if (probe.questions > 0 && !is_late) --probe.questions;
+  if (probe.missing_answers > 0 && !is_late) --probe.missing_answers;
   HostReport& report = probe.report;
   if (const auto* facts = std::get_if<HostFacts>(&answer)) {
     report.facts = *facts;
   } else if (const auto* lookup = std::get_if<NameLookup>(&answer)) {
     report.lookups.push_back(*lookup);
   } else if (const auto* clock = std::get_if<ClockAnswer>(&answer)) {
-    const double half_round_trip = (wall_seconds() - probe.clock_asked) / 2;
-    const double offset =
-        static_cast<double>(clock->wall_nanoseconds) / 1e9 - (probe.clock_asked + half_round_trip);
+    const double half_round_trip = (wall_seconds() - probe.clock_asked_at) / 2;
+    const double offset = static_cast<double>(clock->wall_nanoseconds) / 1e9 -
+                          (probe.clock_asked_at + half_round_trip);
     if (!report.clock || half_round_trip < report.clock->error_seconds)
       report.clock = {.offset_seconds = offset, .error_seconds = half_round_trip};
   } else if (const auto* attempt = std::get_if<Attempt>(&answer);
@@ -346,7 +348,7 @@ void Examiner::take_answer(HostProbe& probe, const ProbeAnswer& answer) {
     else
       *same = *attempt;
   }
-  if (probe.state != State::kGreeted || probe.questions > 0) return;
+  if (probe.state != State::kGreeted || probe.missing_answers > 0) return;
   if (!report.facts)
     return fail(probe, "its probe has said nothing about the host",
                 "install the same version of Farandole on all hosts");
@@ -359,7 +361,7 @@ bool Examiner::is_possible(const HostProbe& probe, const Attempt& attempt) const
   return attempt.to < probes_.size() && &probes_[attempt.to] != &probe;
 }
 
-void Examiner::process_ended(HostProbe& probe) {
+void Examiner::handle_process_end(HostProbe& probe) {
   if (!probe.remote.has_ended() || !probe.remote.reap()) return;
   for (const std::size_t stream : {0U, 1U}) read_from(probe, stream);
   if (probe.state == State::kEnded) return;
@@ -381,9 +383,9 @@ void Examiner::fail(HostProbe& probe, const std::string& why, const std::string&
 void Examiner::give_up_silent_hosts() {
   for (HostProbe& probe : probes_) {
     if (now() < probe.answer_by) continue;
-    if (probe.state == State::kGreeted && probe.report.facts) {  // only names are missing
+    if (probe.state == State::kGreeted && probe.report.facts) {  // only name lookups are missing
       probe.state = State::kReady;
-      probe.questions = 0;
+      probe.missing_answers = 0;
       probe.answer_by = TimePoint::max();
       continue;
     }
@@ -407,20 +409,20 @@ void Examiner::end_all() {
     return std::ranges::none_of(probes_,
                                 [](const HostProbe& probe) { return probe.remote.is_running(); });
   };
-  pump(done, now() + kEndTime);
+  serve_until(done, now() + kEndTimeMax);
 }
 
-// Replaces the last line of this kind; an empty text removes it.
+// Replaces the progress line on the terminal. An empty text removes the line.
 void Examiner::show(const std::string& progress) {
-  if (!plan_.shows_progress || progress == shown_) return;
-  shown_ = progress;
+  if (!plan_.shows_progress || progress == shown_progress_) return;
+  shown_progress_ = progress;
   std::fprintf(stderr, "\r\x1b[K%s", progress.c_str());
 }
 
 }  // namespace
 
 Result<Survey> examine_hosts(const ExaminationPlan& plan) {
-  const OriginalState state = save_and_adjust_state();
+  const OriginalProcessState state = save_and_adjust_state();
   sigset_t blocked;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGPIPE);  // a probe may end while we write to it

@@ -1,5 +1,5 @@
-// Examination: starts a probe on each host, over ssh or directly on its own host, as the driver
-// starts launchers, and lets the probes try each other.
+// Examination: starts a probe on each host, and lets the probes connect to each other. Like a
+// launcher of a job, a probe is started over ssh, or directly if its host is this host.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,17 @@
 namespace farandole {
 
 struct ExaminationPlan {
-  std::vector<HostEntry> hosts;  // their slots are not used
+  std::vector<HostEntry> hosts;  // the slots have no meaning here
   SshOptions ssh;
   std::string program;                   // the path of our program on all hosts
   std::vector<std::string> settings;     // "NAME=value", for the probes on all hosts
-  std::string ports;                     // the ports that these settings or the environment choose
-  std::chrono::seconds start_timeout{};  // for a host to answer
-  bool shows_progress = false;           // on the standard error, which is a terminal
+  std::string ports;                     // the ports that the settings give to jobs
+  std::chrono::seconds start_timeout{};  // how long a host has to answer
+  bool shows_progress = false;           // needs a terminal as standard error
 };
 
-// Returns what was found. A host that cannot be started, or stops answering, has its reason in the
-// survey, and the others are examined. Blocks for some seconds, and up to the timeout if a host
+// Examines the hosts. If a host cannot be started or stops answering, the survey has the reason,
+// and the other hosts are still examined. Blocks for some seconds, and up to the timeout if a host
 // does not answer. When it returns, the processes that it has started have ended. The calling
 // process must be single-threaded. Errors: kStop for a limit of this host.
 Result<Survey> examine_hosts(const ExaminationPlan& plan);

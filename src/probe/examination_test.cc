@@ -48,7 +48,7 @@ class ExaminationTest : public ::testing::Test {
     auto reports = examine(plan);
     EXPECT_EQ(reports.at(0).start_error, "");
     EXPECT_TRUE(reports.at(0).facts.has_value());
-    EXPECT_TRUE(reports.at(0).attempts.empty());  // there is no other host to try
+    EXPECT_TRUE(reports.at(0).attempts.empty());  // one host alone has no other host to try
     return std::move(reports.at(1));
   }
 
@@ -86,7 +86,7 @@ TEST_F(ExaminationTest, EachHostReachesTheOther) {
 
 TEST_F(ExaminationTest, HostsThatCannotBeReachedHaveTheReason) {
   ssh_.fail(kOwl, "ssh: connect to host owl port 22: Connection refused");
-  ssh_.answer(kJay, "exit 255");
+  ssh_.set_host_script(kJay, "exit 255");
   const auto reports = examine(plan_for({kOwl, kHere, kJay}));
   EXPECT_EQ(reports.at(0).start_error, "ssh: connect to host owl port 22: Connection refused");
   EXPECT_THAT(reports[0].start_advice, HasSubstr("--ssh-port"));
@@ -99,8 +99,8 @@ TEST_F(ExaminationTest, HostsThatCannotBeReachedHaveTheReason) {
 
 TEST_F(ExaminationTest, ASilentHostIsGivenUp) {
   const std::string was_ended = ssh_.folder() + "/was_ended";
-  ssh_.answer(kOwl, "trap 'touch " + was_ended + "; exit 0' TERM\n" +
-                        "echo 'a question?'; while :; do sleep 0.01; done");
+  ssh_.set_host_script(kOwl, "trap 'touch " + was_ended + "; exit 0' TERM\n" +
+                                 "echo 'a question?'; while :; do sleep 0.01; done");
   ExaminationPlan plan = plan_for({kHere, kOwl});
   plan.start_timeout = std::chrono::seconds(5);
   const HostReport owl = report_of_owl(plan);
@@ -109,31 +109,32 @@ TEST_F(ExaminationTest, ASilentHostIsGivenUp) {
   EXPECT_TRUE(std::filesystem::exists(was_ended));
 }
 
-TEST_F(ExaminationTest, AVersionWithoutProbesIsNamed) {
-  ssh_.answer(kOwl, "echo 'farandole: there is no command `probe`' >&2; exit 2");
+TEST_F(ExaminationTest, AVersionWithoutProbesIsReported) {
+  ssh_.set_host_script(kOwl, "echo 'farandole: there is no command `probe`' >&2; exit 2");
   const HostReport owl = report_of_owl();
   EXPECT_EQ(owl.start_error, "farandole: there is no command `probe`");
   EXPECT_EQ(owl.start_advice, "install the same version of Farandole on all hosts");
 }
 
-TEST_F(ExaminationTest, AProbeThatEndsHasSaidWhy) {
-  ssh_.answer(kOwl,
-              "for s in 1 2; do echo farandole probe 1.2.3 >&$s; done\n"
-              "echo 'no memory' >&2; exit 1");
+TEST_F(ExaminationTest, AProbeThatEndsIsReportedWithItsError) {
+  ssh_.set_host_script(kOwl,
+                       "for s in 1 2; do echo farandole probe 1.2.3 >&$s; done\n"
+                       "echo 'no memory' >&2; exit 1");
   EXPECT_EQ(report_of_owl().start_error, "no memory");
 }
 
 TEST_F(ExaminationTest, AProbeWithoutFactsIsOfAnotherVersion) {
-  ssh_.answer(kOwl,
-              "echo farandole probe 9.9\n"
-              "for i in 1 2 3; do echo '{\"lookup\": {\"name\": \"a\"}}'; echo nonsense; done\n"
-              "exec cat >/dev/null");
+  ssh_.set_host_script(
+      kOwl,
+      "echo farandole probe 9.9\n"
+      "for i in 1 2 3; do echo '{\"lookup\": {\"name\": \"a\"}}'; echo nonsense; done\n"
+      "exec cat >/dev/null");
   const HostReport owl = report_of_owl();
   EXPECT_EQ(owl.start_error, "its probe has said nothing about the host");
   EXPECT_EQ(owl.start_advice, "install the same version of Farandole on all hosts");
 }
 
-TEST_F(ExaminationTest, AProgramThatIsMissingIsNamed) {
+TEST_F(ExaminationTest, AMissingProgramIsReported) {
   ExaminationPlan plan = plan_for({kHere});
   plan.program = "/does/not/exist";
   EXPECT_THAT(examine(plan).at(0).start_error, HasSubstr("/does/not/exist"));

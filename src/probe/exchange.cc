@@ -17,9 +17,9 @@ constexpr std::uint64_t kStream = 3;
 constexpr std::uint64_t kRate = 4;
 
 constexpr std::size_t kPieceBytes = 256 << 10;
-constexpr int kPiecesAtOnce = 32;  // then other connections have their turn
+constexpr int kPiecesAtOnce = 32;  // then the caller serves other connections
 
-Status unexpected(const MessageStream::Message& message) {
+Status unexpected_message_error(const MessageStream::Message& message) {
   return Status::rebuild_group(
       format_text("received a message of kind {} instead of an answer; install the same version of "
                   "Farandole on all hosts",
@@ -57,10 +57,10 @@ Status MessageStream::flush() {
 
 Result<std::optional<MessageStream::Message>> MessageStream::receive() {
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
-                       connection_.try_receive(std::span(received_).subspan(count_)));
-  count_ += count;
-  if (count_ < received_.size()) return std::optional<Message>();
-  count_ = 0;
+                       connection_.try_receive(std::span(received_).subspan(received_bytes_)));
+  received_bytes_ += count;
+  if (received_bytes_ < received_.size()) return std::optional<Message>();
+  received_bytes_ = 0;
   ByteReader reader(received_);
   Message message;
   message.kind = reader.get<std::uint64_t>();
@@ -99,7 +99,7 @@ Result<std::optional<Measurement>> MeasuringEnd::advance(TimePoint now) {
         Measurement{.round_trip_seconds = seconds(*middle),
                     .bytes_per_second = time > 0 ? static_cast<double>(message->first) / time : 0});
   } else if (message) {
-    return unexpected(*message);
+    return unexpected_message_error(*message);
   }
   FARANDOLE_TRY(stream());
   return std::optional<Measurement>();
@@ -130,18 +130,18 @@ Status AnsweringEnd::advance(TimePoint now) {
     } else {
       FARANDOLE_TRY_ASSIGN(const auto message, messages_.receive());
       if (!message) return {};
-      FARANDOLE_TRY(take(*message));
+      FARANDOLE_TRY(handle(*message));
     }
   }
   return {};
 }
 
-Status AnsweringEnd::take(const MessageStream::Message& message) {
+Status AnsweringEnd::handle(const MessageStream::Message& message) {
   if (message.kind == kPing) {
     messages_.queue({.kind = kPong});
     return messages_.flush();
   }
-  if (message.kind != kStream) return unexpected(message);
+  if (message.kind != kStream) return unexpected_message_error(message);
   piece_.resize(kPieceBytes);
   const std::chrono::nanoseconds time(static_cast<std::int64_t>(message.second));
   stream_ = Stream{.bytes_left = message.first, .time_max = time};

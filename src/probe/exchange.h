@@ -2,9 +2,10 @@
 // and a stream for the rate. No function blocks or reads a clock.
 //
 // A message has three numbers of 64 bits: its kind and two values. The dialing end sends kPing and
-// waits for kPong; it does this kPings times. Then it sends kStream with the number of bytes and
-// the time limit in nanoseconds, followed by the bytes. When all bytes have arrived, or at the time
-// limit, the other end answers kRate with the bytes and the nanoseconds that it has counted.
+// waits for kPong. It does this ExchangeOptions::pings times. Then it sends kStream with the number
+// of bytes and the time limit in nanoseconds, followed by the bytes. When all bytes have arrived,
+// or at the time limit, the other end answers kRate with the bytes and the nanoseconds that it has
+// counted.
 #pragma once
 
 #include <array>
@@ -56,7 +57,7 @@ class MessageStream {
   Bytes unsent_;
   std::size_t sent_ = 0;
   std::array<std::byte, kMessageBytes> received_{};
-  std::size_t count_ = 0;
+  std::size_t received_bytes_ = 0;
 };
 
 // The dialing end.
@@ -83,7 +84,7 @@ class MeasuringEnd {
   MessageStream messages_;
   std::vector<Duration> round_trips_;
   TimePoint asked_;
-  Bytes piece_;  // of the stream; its content has no meaning
+  Bytes piece_;  // sent again and again as the stream
   std::uint64_t streamed_ = 0;
 };
 
@@ -104,10 +105,10 @@ class AnsweringEnd {
     std::uint64_t bytes_left = 0;
     std::uint64_t bytes_counted = 0;
     Duration time_max{};
-    std::optional<TimePoint> begin{};  // when the first bytes arrived, which are not counted
+    std::optional<TimePoint> begin{};  // when the first bytes, which do not count, arrived
     TimePoint deadline = TimePoint::max();
   };
-  Status take(const MessageStream::Message& message);
+  Status handle(const MessageStream::Message& message);
   Result<bool> receive_stream(TimePoint now);
 
   Connection& connection_;

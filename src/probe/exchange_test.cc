@@ -42,7 +42,7 @@ struct Exchange {
   AnsweringEnd answering;
 };
 
-TEST(Exchange, MeasuresAnyInterleaving) {
+TEST(Exchange, MeasuresUnderAnyInterleaving) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Exchange exchange({.pings = 5, .stream_bytes = 3 << 20, .stream_time = std::chrono::hours(1)},
                       seed);
@@ -62,7 +62,7 @@ TEST(Exchange, ASlowStreamEndsAtItsTimeLimit) {
   EXPECT_LT(exchange.now, TimePoint() + milliseconds(5000));
 }
 
-TEST(Exchange, AnswersAtTheTimeLimitEvenIfNothingMoreComes) {
+TEST(Exchange, AnswersAtTheTimeLimitEvenIfNoMoreBytesArrive) {
   Exchange exchange({.pings = 1, .stream_bytes = 1 << 20, .stream_time = milliseconds(250)});
   while (exchange.answering.deadline() == TimePoint::max()) {
     exchange.now += milliseconds(1);
@@ -74,7 +74,7 @@ TEST(Exchange, AnswersAtTheTimeLimitEvenIfNothingMoreComes) {
   EXPECT_EQ(exchange.answering.deadline(), TimePoint::max());
 }
 
-TEST(Exchange, WhatIsNoQuestionIsAnError) {
+TEST(Exchange, AnUnexpectedMessageIsAnError) {
   const auto wire = std::make_shared<SimulatedWire>(1);
   SimulatedConnection dialing(wire, 0);
   SimulatedConnection accepting(wire, 1);

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kTableHostsMax = 8;
 constexpr std::size_t kProblemsMax = 20;
-constexpr int kGap = 2;             // between two columns
-constexpr int kCellColumnsMin = 8;  // a column is not cut to less
+constexpr int kGap = 2;             // spaces between two columns
+constexpr int kCellColumnsMin = 8;  // no column is narrower
 constexpr std::string_view kUnknown = "-";
 
 // A row of a table: its first cell is a label, and each other cell belongs to a host. A cell may
@@ -46,9 +46,9 @@ std::string trimmed(std::string line) {
   return line;
 }
 
-// The lines of the cells from `first` to before `last`.
-std::string part_of_table(const std::vector<Row>& rows, int label_width,
-                          std::pair<std::size_t, std::size_t> cells, bool has_colors) {
+// Returns the lines of the cells in the range [cells.first, cells.second).
+std::string table_part(const std::vector<Row>& rows, int label_width,
+                       std::pair<std::size_t, std::size_t> cells, bool has_colors) {
   std::string text;
   for (const Row& row : rows) {
     std::size_t height = 1;
@@ -78,18 +78,18 @@ std::string table(const std::vector<Row>& rows, const ReportStyle& style) {
     label_width = std::max(label_width, columns_of(row.label));
     has_marks = has_marks || row.is_marked;
   }
-  const int room = style.columns - label_width - (has_marks ? kMarkColumns : 0);
+  const int columns_left = style.columns - label_width - (has_marks ? kMarkColumns : 0);
   std::string text;
   const std::size_t count = rows.front().cells.size();
   for (std::size_t first = 0; first < count;) {
     std::size_t last = first;
     int used = 0;
-    while (last < count && (last == first || used + kGap + width_of(rows, last) <= room)) {
+    while (last < count && (last == first || used + kGap + width_of(rows, last) <= columns_left)) {
       used += kGap + width_of(rows, last);
       ++last;
     }
     if (first > 0) text += "\n";
-    text += part_of_table(rows, label_width, {first, last}, style.has_colors);
+    text += table_part(rows, label_width, {first, last}, style.has_colors);
     first = last;
   }
   return text;
@@ -115,7 +115,8 @@ std::string address_text(const HostFacts& facts) {
 
 using CellText = std::function<std::string(const HostReport&)>;
 
-Row row_of(const Survey& survey, const std::string& label, bool compares, const CellText& text) {
+Row row_of(const Survey& survey, const std::string& label, bool marks_differences,
+           const CellText& text) {
   Row row{.label = label, .cells = {}};
   std::vector<std::string> known;
   for (const HostReport& host : survey.hosts) {
@@ -123,11 +124,12 @@ Row row_of(const Survey& survey, const std::string& label, bool compares, const 
     if (host.facts) known.push_back(cell);
     row.cells.push_back({cell});
   }
-  row.is_marked = compares && std::ranges::adjacent_find(known, std::not_equal_to()) != known.end();
+  row.is_marked =
+      marks_differences && std::ranges::adjacent_find(known, std::not_equal_to()) != known.end();
   return row;
 }
 
-CellText of_facts(const std::function<std::string(const HostFacts&)>& text) {
+CellText text_from_facts(const std::function<std::string(const HostFacts&)>& text) {
   return [text](const HostReport& host) {
     return host.facts ? text(*host.facts) : std::string(kUnknown);
   };
@@ -139,7 +141,7 @@ std::string version_of(const HostFacts& facts, const std::string& package) {
   return is_known ? found->version : std::string(kUnknown);
 }
 
-// The packages that at least one host has, in the order of the first host that knows them.
+// Returns the packages that at least one host has installed, in the order in which they are found.
 std::vector<std::string> installed_packages(const Survey& survey) {
   std::vector<std::string> names;
   for (const HostReport& host : survey.hosts) {
@@ -152,22 +154,23 @@ std::vector<std::string> installed_packages(const Survey& survey) {
 }
 
 std::string hosts_table(const Survey& survey, const ReportStyle& style) {
-  const auto add = [&](std::vector<Row>& rows, const std::string& label, bool compares,
+  const auto add = [&](std::vector<Row>& rows, const std::string& label, bool marks_differences,
                        const CellText& text) {
-    rows.push_back(row_of(survey, label, compares, text));
+    rows.push_back(row_of(survey, label, marks_differences, text));
   };
   std::vector<Row> rows;
   add(rows, "host", false, [](const HostReport& host) { return host.name; });
-  add(rows, "address", false, of_facts(address_text));
-  add(rows, "farandole", true, of_facts([](const HostFacts& facts) { return facts.version; }));
-  add(rows, "kernel", true, of_facts([](const HostFacts& facts) { return facts.kernel; }));
+  add(rows, "address", false, text_from_facts(address_text));
+  add(rows, "farandole", true,
+      text_from_facts([](const HostFacts& facts) { return facts.version; }));
+  add(rows, "kernel", true, text_from_facts([](const HostFacts& facts) { return facts.kernel; }));
   for (const std::string& name : installed_packages(survey))
     add(rows, name, true,
-        of_facts([name](const HostFacts& facts) { return version_of(facts, name); }));
+        text_from_facts([name](const HostFacts& facts) { return version_of(facts, name); }));
   add(rows, "cores", true,
-      of_facts([](const HostFacts& facts) { return std::to_string(facts.cores); }));
+      text_from_facts([](const HostFacts& facts) { return std::to_string(facts.cores); }));
   add(rows, "memory", true,
-      of_facts([](const HostFacts& facts) { return memory_text(facts.memory_bytes); }));
+      text_from_facts([](const HostFacts& facts) { return memory_text(facts.memory_bytes); }));
   add(rows, "clock", false, [](const HostReport& host) { return clock_text(host.clock); });
   return table(rows, style);
 }
@@ -262,7 +265,7 @@ std::string hosts_report(const Survey& survey, const std::vector<Problem>& probl
                          ? summary(survey, style.columns)
                          : hosts_table(survey, style) + connections_table(survey, style);
   if (!problems.empty()) text += "\n";
-  std::string last_advice;  // the same advice for several problems stands once
+  std::string last_advice;  // advice that several problems share is shown once
   for (const Problem& problem :
        std::span(problems).first(std::min(problems.size(), kProblemsMax))) {
     text += problem_text(problem, problem.advice != last_advice && !problem.advice.empty(), style);

@@ -1,5 +1,5 @@
 // The text that `farandole doctor -H` shows: a table of the hosts, the connections between them,
-// and the problems. Pure.
+// and the problems. The functions are pure.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace farandole {
 
 struct ReportStyle {
-  int columns = 100;  // of the terminal
+  int columns = 100;  // the width of the terminal
   bool has_colors = false;
 };
 

@@ -27,7 +27,7 @@ int widest_line(const std::string& text) {
   return widest;
 }
 
-TEST(HostsReport, TwoGoodHosts) {
+TEST(HostsReport, TwoWorkingHostsHaveTwoTables) {
   EXPECT_EQ(report_of(survey_of(2)),
             "host       h0             h1\n"
             "address    10.0.0.0       10.0.0.1\n"
@@ -79,7 +79,7 @@ TEST(HostsReport, AnAddressThatFailsIsReplacedByOneThatWorks) {
   EXPECT_THAT(report, EndsWith("A job over these hosts does not work.\n"));
 }
 
-TEST(HostsReport, AHostThatDidNotStart) {
+TEST(HostsReport, AHostThatDidNotStartIsAProblem) {
   Survey survey = survey_of(2);
   survey.hosts[1] = {
       .name = "h1", .start_error = "Permission denied", .start_advice = "give a key"};
@@ -91,7 +91,7 @@ TEST(HostsReport, AHostThatDidNotStart) {
                                 "               to do: give a key\n"));
 }
 
-TEST(HostsReport, TheSameAdviceStandsOnce) {
+TEST(HostsReport, TheSameAdviceIsShownOnce) {
   Survey survey = survey_of(2);
   for (const std::size_t host : {0U, 1U})
     fail_for_all(survey, address_of_host(host, 1), ConnectFailure::kNoAnswer);

@@ -2,8 +2,8 @@
 
 namespace farandole {
 
-// The last seat stays; the others move on by one seat after each round. If the number of hosts is
-// odd, the last seat is empty.
+// Uses the circle method for round-robin tournaments: one host keeps its seat, and all others move
+// to the next seat after each round. If the number of hosts is odd, the fixed seat is empty.
 std::vector<Pairs> rounds_of_pairs(std::size_t hosts) {
   if (hosts < 2) return {};
   const std::size_t seats = hosts + hosts % 2;

@@ -1,5 +1,5 @@
-// Pairing: in which order pairs of hosts are measured, so that no host takes part in two
-// measurements at once. Pure.
+// Pairing: the order in which pairs of hosts are measured, so that no host takes part in two
+// measurements at once. A pure function.
 #pragma once
 
 #include <cstddef>

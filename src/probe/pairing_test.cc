@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-TEST(Pairing, EachPairMeetsOnceAndNoHostTwiceInARound) {
+TEST(Pairing, EachPairMeetsOnceAndEachHostMeetsOneHostInARound) {
   for (std::size_t hosts = 0; hosts <= 17; ++hosts) {
     std::set<std::pair<std::size_t, std::size_t>> met;
     for (const Pairs& pairs : rounds_of_pairs(hosts)) {

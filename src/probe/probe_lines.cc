@@ -62,7 +62,7 @@ Json json_of(const Attempt& attempt) {
 
 Attempt attempt_in(const Json& object) {
   const int failure = field<int>(object, "failure");
-  const bool is_known = failure >= 0 && failure < kFailures;
+  const bool is_known = failure >= 0 && failure < kConnectFailureCount;
   return {.to = field<std::uint32_t>(object, "to"),
           .address = field<std::string>(object, "address"),
           .failure = is_known ? static_cast<ConnectFailure>(failure) : ConnectFailure::kOther,
@@ -71,7 +71,7 @@ Attempt attempt_in(const Json& object) {
           .bytes_per_second = field<double>(object, "bytes_per_second")};
 }
 
-struct OrderLine {
+struct OrderEncoder {
   std::string operator()(const BeginOrder& order) const {
     return line_of(
         "begin",
@@ -86,7 +86,7 @@ struct OrderLine {
   }
 };
 
-struct AnswerLine {
+struct AnswerEncoder {
   std::string operator()(const HostFacts& facts) const { return line_of("facts", json_of(facts)); }
   std::string operator()(const NameLookup& lookup) const {
     return line_of("lookup", {{"name", lookup.name}, {"error", lookup.error}});
@@ -128,10 +128,11 @@ std::optional<ProbeAnswer> answer_in(const std::string& kind, const Json& object
 template <class T>
 std::optional<T> decode(std::string_view line,
                         std::optional<T> (*parse)(const std::string&, const Json&)) {
-  const Json whole = Json::parse(line, nullptr, false);
-  if (!whole.is_object() || whole.size() != 1 || !whole.begin()->is_object()) return std::nullopt;
+  const Json parsed_line = Json::parse(line, nullptr, false);
+  if (!parsed_line.is_object() || parsed_line.size() != 1 || !parsed_line.begin()->is_object())
+    return std::nullopt;
   try {
-    return parse(whole.begin().key(), *whole.begin());
+    return parse(parsed_line.begin().key(), *parsed_line.begin());
   } catch (const Json::exception&) {
     return std::nullopt;
   }
@@ -139,8 +140,8 @@ std::optional<T> decode(std::string_view line,
 
 }  // namespace
 
-std::string encode(const ProbeOrder& order) { return std::visit(OrderLine(), order); }
-std::string encode(const ProbeAnswer& answer) { return std::visit(AnswerLine(), answer); }
+std::string encode(const ProbeOrder& order) { return std::visit(OrderEncoder(), order); }
+std::string encode(const ProbeAnswer& answer) { return std::visit(AnswerEncoder(), answer); }
 
 std::optional<ProbeOrder> decode_probe_order(std::string_view line) {
   return decode(line, order_in);

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-HostFacts some_facts() {
+HostFacts sample_facts() {
   return {.version = "1.2.3",
           .kernel = "6.1.0-1-amd64",
           .packages = {{"python3", "3.11.2"}, {"torch", ""}},
@@ -31,7 +31,7 @@ TEST(ProbeLines, OrdersArriveUnchanged) {
 }
 
 TEST(ProbeLines, AnswersArriveUnchanged) {
-  const std::vector<ProbeAnswer> answers{some_facts(), HostFacts(), NameLookup{"owl", "unknown"},
+  const std::vector<ProbeAnswer> answers{sample_facts(), HostFacts(), NameLookup{"owl", "unknown"},
                                          ClockAnswer{1'700'000'000'123'456'789},
                                          Attempt{.to = 3,
                                                  .address = "10.0.0.1:4711",
@@ -46,7 +46,7 @@ TEST(ProbeLines, AnswersArriveUnchanged) {
   }
 }
 
-TEST(ProbeLines, OtherLinesAreNoAnswers) {
+TEST(ProbeLines, ALineThatIsNoAnswerIsRejected) {
   for (const char* line : {"", "Welcome to owl!", "{}", "[]", "{\"facts\": 1}", "{\"other\": {}}",
                            "{\"facts\": {\"cores\": \"four\"}}", "{\"attempt\": {\"to\": []}}",
                            "{\"lookup\": {\"name\": 1}}", "{\"facts\": {\"packages\": [1]}}",
@@ -54,7 +54,7 @@ TEST(ProbeLines, OtherLinesAreNoAnswers) {
     EXPECT_EQ(decode_probe_answer(line), std::nullopt) << line;
 }
 
-TEST(ProbeLines, OtherLinesAreNoOrders) {
+TEST(ProbeLines, ALineThatIsNoOrderIsRejected) {
   for (const char* line : {"", "{}", "{\"begin\": []}", "{\"facts\": {}}",
                            "{\"begin\": {\"hosts\": [1]}}", "{\"connect\": {\"targets\": [7]}}"})
     EXPECT_EQ(decode_probe_order(line), std::nullopt) << line;

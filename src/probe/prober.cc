@@ -44,7 +44,7 @@
 namespace farandole {
 namespace {
 
-constexpr auto kSecretTime = std::chrono::seconds(60);
+constexpr auto kSecretTimeMax = std::chrono::seconds(60);
 constexpr std::size_t kTrialsAtOnce = 8;
 constexpr std::size_t kHandshakesMax = 1024;  // one host may try many of our addresses at once
 
@@ -108,10 +108,10 @@ class Prober {
   bool can_start_trial() const;
   std::vector<pollfd> descriptors() const;
   bool read_orders();
-  bool obey(const ProbeOrder& order);
+  bool execute(const ProbeOrder& order);
   bool begin(const BeginOrder& order);
   Status listen(HostFacts& facts);
-  void pass_on_lookups();
+  void forward_lookups();
   void accept();
   void answer();
   void start_trials();
@@ -121,7 +121,7 @@ class Prober {
   std::unique_ptr<TlsContext> context_;
   std::uint32_t number_ = 0;
   LineSplitter input_{kProbeLineBytesMax};
-  Descriptor lookups_;  // from the process that looks names up
+  Descriptor lookups_;  // the output of the process that looks up names
   LineSplitter lookup_lines_;
   std::unique_ptr<TcpListener> listener_;
   std::list<Answerer> answerers_;
@@ -130,7 +130,7 @@ class Prober {
   std::list<AddressTrial> trials_;
 };
 
-// Ends at the end of the input, so orders need no time limit.
+// Returns at the end of the standard input. So it can wait for orders without a time limit.
 int Prober::run() {
   for (;;) {
     auto entries = descriptors();
@@ -139,7 +139,7 @@ int Prober::run() {
     ::poll(entries.data(), entries.size(),
            static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000)));
     if (entries.front().revents != 0 && !read_orders()) return 0;
-    pass_on_lookups();
+    forward_lookups();
     accept();
     answer();
     start_trials();
@@ -190,12 +190,12 @@ bool Prober::read_orders() {
        input_.push(std::string_view(bytes.data(), static_cast<std::size_t>(count)))) {
     const auto order = decode_probe_order(piece.text);
     if (!piece.finished || !order) continue;
-    if (!obey(*order)) return false;
+    if (!execute(*order)) return false;
   }
   return true;
 }
 
-bool Prober::obey(const ProbeOrder& order) {
+bool Prober::execute(const ProbeOrder& order) {
   if (const auto* first = std::get_if<BeginOrder>(&order)) return begin(*first);
   if (const auto* connect = std::get_if<ConnectOrder>(&order)) {
     targets_.insert(targets_.end(), connect->targets.begin(), connect->targets.end());
@@ -250,7 +250,7 @@ Status Prober::listen(HostFacts& facts) {
   return {};
 }
 
-void Prober::pass_on_lookups() {
+void Prober::forward_lookups() {
   pollfd entry{lookups_.get(), POLLIN, 0};
   if (!lookups_.valid() || ::poll(&entry, 1, 0) <= 0) return;
   std::array<char, 4096> bytes{};
@@ -313,7 +313,7 @@ int fail(const Status& why) {
 int run_probe(const std::string& version) {
   ::signal(SIGPIPE, SIG_IGN);
   if (!write_greeting(std::string(kProbeGreeting) + version)) return 1;
-  auto secret = JobSecret::read_descriptor(STDIN_FILENO, time_now() + kSecretTime);
+  auto secret = JobSecret::read_descriptor(STDIN_FILENO, time_now() + kSecretTimeMax);
   if (!secret.ok()) return fail(secret.status());
   auto context = TlsContext::make(std::move(secret).value());
   if (!context.ok()) return fail(context.status());

@@ -7,9 +7,9 @@
 
 namespace farandole {
 
-// Talks to `farandole doctor` over the standard streams. `version` is that of this program. Returns
-// the exit code when the standard input ends, or when no order has arrived for some minutes.
-// Blocks. The calling process must be single-threaded.
+// Runs the probe, which talks to `farandole doctor` over the standard streams. `version` is the
+// version of this program. Blocks until the standard input ends, and returns the exit code. The
+// calling process must be single-threaded.
 int run_probe(const std::string& version);
 
 }  // namespace farandole

@@ -37,10 +37,10 @@ struct HostFacts {
   friend bool operator==(const HostFacts&, const HostFacts&) = default;
 };
 
-// What a host knows about the name of a host in the list.
+// The result when one host looks up the name of a host in the list.
 struct NameLookup {
   std::string name;
-  std::string error;  // empty if the name has an address
+  std::string error;  // why the name has no address; empty if it has one
   friend bool operator==(const NameLookup&, const NameLookup&) = default;
 };
 
@@ -54,16 +54,16 @@ enum class ConnectFailure : std::uint8_t {
   kStalled,     // connected, but messages do not arrive, or only small ones do
   kOther,
 };
-inline constexpr int kFailures = 7;
+inline constexpr int kConnectFailureCount = 7;
 
 // What happened when one host tried one address of another host.
 struct Attempt {
-  std::uint32_t to = 0;  // the number of the other host
+  std::uint32_t to = 0;  // the index of the other host
   std::string address;
   ConnectFailure failure = ConnectFailure::kNone;
-  std::string error{};            // of the system; empty if it works
-  double round_trip_seconds = 0;  // the median of some small messages; 0 if not measured
-  double bytes_per_second = 0;    // in one connection, sealed; 0 if not measured
+  std::string error{};            // the error text of the system; empty if it works
+  double round_trip_seconds = 0;  // the median of several round trips; 0 if not measured
+  double bytes_per_second = 0;    // over one sealed connection; 0 if not measured
   friend bool operator==(const Attempt&, const Attempt&) = default;
 };
 
@@ -73,18 +73,18 @@ struct ClockReading {
 };
 
 struct HostReport {
-  std::string name;           // as the user has written it
+  std::string name;           // as the user wrote it
   std::string start_error{};  // why the probe could not be started, or did not answer
   std::string start_advice{};
   std::optional<HostFacts> facts{};
   std::vector<NameLookup> lookups{};
   std::optional<ClockReading> clock{};
-  std::vector<Attempt> attempts{};  // from this host
+  std::vector<Attempt> attempts{};  // attempts that this host made
 };
 
 struct Survey {
   std::vector<HostReport> hosts{};
-  std::string ports{};  // the range that the user has chosen for jobs; empty: any free port
+  std::string ports{};  // the ports that the user has chosen for jobs; empty if any
 };
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// For tests: surveys of hosts that all reach each other, which a test then changes.
+// For tests: surveys of hosts that all reach each other. A test then changes the survey.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -15,10 +15,10 @@ namespace farandole {
 namespace {
 
 constexpr double kClockDifferenceMax = 1;     // seconds
-constexpr std::size_t kListedMax = 4;         // of names, before "and 3 others"
-constexpr std::size_t kSourcesListedMax = 8;  // of addresses in the rule for a firewall
+constexpr std::size_t kListedMax = 4;         // the number of names before "and 3 others"
+constexpr std::size_t kSourcesListedMax = 8;  // the number of addresses in a firewall rule
 
-using Numbers = std::vector<std::size_t>;
+using HostNumbers = std::vector<std::size_t>;
 
 int port_of(const std::string& address) {
   const auto parsed = SocketAddress::parse(address);
@@ -27,7 +27,7 @@ int port_of(const std::string& address) {
 
 bool is_v6(const std::string& address) { return ip_of(address).find(':') != std::string::npos; }
 
-// "hen, owl", or "hen, owl, newt, mole and 3 others".
+// Returns "hen, owl", or, for a long list, "hen, owl, newt, mole and 3 others".
 std::string listed(std::vector<std::string> texts, std::string_view separator = ", ") {
   const std::size_t others = texts.size() > kListedMax + 1 ? texts.size() - kListedMax : 0;
   texts.resize(texts.size() - others);
@@ -35,7 +35,7 @@ std::string listed(std::vector<std::string> texts, std::string_view separator = 
   return others > 0 ? format_text("{} and {} others", text, others) : text;
 }
 
-std::string names_of(const Survey& survey, const Numbers& numbers) {
+std::string names_of(const Survey& survey, const HostNumbers& numbers) {
   std::vector<std::string> names;
   for (const std::size_t number : numbers) names.push_back(survey.hosts[number].name);
   return listed(std::move(names));
@@ -47,7 +47,8 @@ std::string interface_of(const HostReport& host, const std::string& address) {
   return found != host.facts->addresses.end() ? found->interface : "";
 }
 
-// Whether all hosts that have tried this address of `to` have reached it, and at least one has.
+// Whether at least one host has tried this address of `to`, and all hosts that have tried it have
+// reached it.
 bool is_reached(const Survey& survey, std::size_t to, const std::string& address) {
   bool was_tried = false;
   for (const HostReport& host : survey.hosts)
@@ -64,12 +65,13 @@ bool is_reachable(const Survey& survey, std::size_t from, std::size_t to) {
   return used != nullptr && used->failure == ConnectFailure::kNone;
 }
 
-// Whether the address has an interface (fe80::1%eth0). Firewall rules write such addresses in
-// another form.
+// Whether the address names an interface, as fe80::1%eth0 does. Such an address does not fit into
+// the firewall rules that we show.
 bool is_scoped(const std::string& address) { return address.find('%') != std::string::npos; }
 
-// The addresses of one family that these hosts offer.
-std::set<std::string> addresses_of(const Survey& survey, const Numbers& numbers, bool wants_v6) {
+// Returns the IPv4 or the IPv6 addresses that these hosts offer.
+std::set<std::string> addresses_of(const Survey& survey, const HostNumbers& numbers,
+                                   bool wants_v6) {
   std::set<std::string> found;
   for (const std::size_t number : numbers) {
     const auto& facts = survey.hosts[number].facts;
@@ -81,11 +83,11 @@ std::set<std::string> addresses_of(const Survey& survey, const Numbers& numbers,
   return found;
 }
 
-// The commands that let the hosts in, for the ports of the job or, if it may use any, for a range
-// that the user can choose.
-std::string firewall_advice(const Survey& survey, const Attempt& attempt, const Numbers& from) {
+// Returns the commands that open ports in the firewall for the other hosts. If the job may use any
+// port, they are for a range of ports that the user can give to jobs.
+std::string firewall_advice(const Survey& survey, const Attempt& attempt, const HostNumbers& from) {
   const std::string ports = survey.ports.empty() ? "20000-20099" : survey.ports;
-  const std::string choose =
+  const std::string ports_advice =
       survey.ports.empty()
           ? format_text(
                 "give jobs fixed ports with `--ports {}`, which `farandole doctor` takes, "
@@ -103,10 +105,10 @@ std::string firewall_advice(const Survey& survey, const Attempt& attempt, const 
       "--add-port={}/tcp && firewall-cmd --reload`; with nftables, in the chain that drops, such "
       "as `nft insert rule inet filter input {}tcp dport {} accept`; in a cloud, allow these "
       "ports between the hosts",
-      choose, ports, survey.hosts[attempt.to].name, ports, source, ports);
+      ports_advice, ports, survey.hosts[attempt.to].name, ports, source, ports);
 }
 
-std::string advice_for(const Survey& survey, const Attempt& attempt, const Numbers& from) {
+std::string advice_for(const Survey& survey, const Attempt& attempt, const HostNumbers& from) {
   const std::string ip = ip_of(attempt.address);
   switch (attempt.failure) {
     case ConnectFailure::kRefused:
@@ -147,30 +149,30 @@ void add_hosts_that_failed(const Survey& survey, std::vector<Problem>& problems)
   }
 }
 
-// The addresses of a host at which the same hosts have the same failure.
+// The addresses of one host at which the same other hosts had the same failure.
 struct FailureGroup {
   ConnectFailure failure = ConnectFailure::kNone;
-  std::vector<Attempt> attempts;  // one for each address
-  Numbers from;
+  std::vector<Attempt> attempts;  // one attempt for each address
+  HostNumbers from;
 };
 std::vector<FailureGroup> failure_groups(const Survey& survey, std::size_t to, bool fatal) {
-  std::vector<FailureGroup> of_addresses;
+  std::vector<FailureGroup> address_groups;
   for (std::size_t from = 0; from < survey.hosts.size(); ++from) {
     if (is_reachable(survey, from, to) == fatal) continue;
     for (const Attempt& attempt : survey.hosts[from].attempts) {
       if (attempt.to != to || attempt.failure == ConnectFailure::kNone) continue;
-      const auto same = std::ranges::find_if(of_addresses, [&](const FailureGroup& group) {
+      const auto same = std::ranges::find_if(address_groups, [&](const FailureGroup& group) {
         return group.attempts.front().address == attempt.address &&
                group.failure == attempt.failure;
       });
-      if (same == of_addresses.end())
-        of_addresses.push_back({attempt.failure, {attempt}, {from}});
+      if (same == address_groups.end())
+        address_groups.push_back({attempt.failure, {attempt}, {from}});
       else
         same->from.push_back(from);
     }
   }
   std::vector<FailureGroup> groups;
-  for (const FailureGroup& found : of_addresses) {
+  for (const FailureGroup& found : address_groups) {
     const auto same = std::ranges::find_if(groups, [&](const FailureGroup& group) {
       return group.failure == found.failure && group.from == found.from;
     });
@@ -188,7 +190,7 @@ std::string place_of(const HostReport& host, const Attempt& attempt) {
                      interface.empty() ? "" : format_text(" ({})", interface));
 }
 
-// "hen, owl do not reach newt: no answer at 10.0.0.3 port 4711 (eth0)".
+// Returns, for example, "hen, owl do not reach newt: no answer at 10.0.0.3 port 4711 (eth0)".
 std::string text_of(const Survey& survey, std::size_t to, const FailureGroup& group) {
   const Attempt& first = group.attempts.front();
   const bool needs_detail =
@@ -202,7 +204,7 @@ std::string text_of(const Survey& survey, std::size_t to, const FailureGroup& gr
                      needs_detail ? format_text(" ({})", first.error) : "");
 }
 
-// Hosts without any address that works.
+// Reports hosts at which another host reaches no address.
 void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems) {
   for (std::size_t to = 0; to < survey.hosts.size(); ++to)
     for (const FailureGroup& group : failure_groups(survey, to, true))
@@ -210,11 +212,11 @@ void add_unreachable_hosts(const Survey& survey, std::vector<Problem>& problems)
                           advice_for(survey, group.attempts.front(), group.from)});
 }
 
-// Addresses that do not work, beside others that do. A job connects to the first address that
-// answers. If data stalls there, the job hangs.
+// Reports addresses that fail on hosts that have another address that works. A job connects to the
+// first address that answers. So if data stalls at this address, the job hangs.
 void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
   const std::string value = interfaces_that_work(survey);
-  const std::string choice = format_text(
+  const std::string interfaces_advice = format_text(
       "give jobs `--network-interfaces {}`, or set FARANDOLE_NETWORK_INTERFACES", value);
   for (std::size_t to = 0; to < survey.hosts.size(); ++to)
     for (const FailureGroup& group : failure_groups(survey, to, false)) {
@@ -222,22 +224,23 @@ void add_dead_addresses(const Survey& survey, std::vector<Problem>& problems) {
           format_text("{}; another address works", text_of(survey, to, group));
       const std::string advice = advice_for(survey, group.attempts.front(), group.from);
       if (group.failure == ConnectFailure::kStalled)
-        problems.push_back(
-            {true, format_text("{}, but a job may choose this one and hang", found),
-             value.empty() ? advice : format_text("{}; until then, {}", advice, choice)});
+        problems.push_back({true, format_text("{}, but a job may choose this one and hang", found),
+                            value.empty()
+                                ? advice
+                                : format_text("{}; until then, {}", advice, interfaces_advice)});
       else
-        problems.push_back(
-            {false, found,
-             value.empty()
-                 ? advice
-                 : format_text("without this address, connections begin sooner: {}", choice)});
+        problems.push_back({false, found,
+                            value.empty()
+                                ? advice
+                                : format_text("without this address, connections begin sooner: {}",
+                                              interfaces_advice)});
     }
 }
 
-// The hosts by what they have, for a text such as "1.2 on hen, owl; 1.3 on newt".
-using ByValue = std::map<std::string, Numbers>;
+// Hosts by a value that they report, such as a version. The text is "1.2 on hen, owl; 1.3 on newt".
+using HostsByValue = std::map<std::string, HostNumbers>;
 
-std::string text_of(const Survey& survey, const ByValue& values) {
+std::string text_of(const Survey& survey, const HostsByValue& values) {
   std::vector<std::string> parts;
   for (const auto& [value, numbers] : values)
     parts.push_back(format_text("{} on {}", value.empty() ? "not installed" : value,
@@ -246,8 +249,8 @@ std::string text_of(const Survey& survey, const ByValue& values) {
 }
 
 void add_versions(const Survey& survey, std::vector<Problem>& problems) {
-  ByValue versions;
-  std::map<std::string, ByValue> packages;
+  HostsByValue versions;
+  std::map<std::string, HostsByValue> packages;
   for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
     const auto& facts = survey.hosts[number].facts;
     if (!facts) continue;
@@ -291,13 +294,13 @@ void add_clocks(const Survey& survey, std::vector<Problem>& problems) {
                       "`timedatectl set-ntp true` on each host, and look at `timedatectl`"});
 }
 
-// For each error: the hosts whose names have no address, and where.
-using UnknownNames = std::map<std::string, std::map<std::size_t, Numbers>>;
+// By error and named host: the hosts on which the lookup of this name failed with this error.
+using UnknownNames = std::map<std::string, std::map<std::size_t, HostNumbers>>;
 
 UnknownNames unknown_names(const Survey& survey) {
   UnknownNames unknown;
   for (std::size_t named = 0; named < survey.hosts.size(); ++named) {
-    if (!survey.hosts[named].facts) continue;  // another problem, with the words of ssh, says more
+    if (!survey.hosts[named].facts) continue;  // the problem with its start says more
     for (std::size_t number = 0; number < survey.hosts.size(); ++number) {
       const HostReport& host = survey.hosts[number];
       if (!host.facts) continue;
@@ -334,7 +337,8 @@ void add_names(const Survey& survey, std::vector<Problem>& problems) {
   }
 }
 
-// The names of the interfaces, if they carry no address that fails.
+// Returns the names of interfaces that have only working addresses: at least one on each host.
+// Empty if a host has no such interface.
 std::string working_interfaces(const Survey& survey) {
   std::set<std::string> failing;
   std::vector<std::string> chosen;
@@ -346,17 +350,18 @@ std::string working_interfaces(const Survey& survey) {
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
     if (!facts) continue;
-    const auto good = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
+    const auto working = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
       return !failing.contains(offered.interface);
     });
-    if (good == facts->addresses.end()) return "";
-    if (std::ranges::find(chosen, good->interface) == chosen.end())
-      chosen.push_back(good->interface);
+    if (working == facts->addresses.end()) return "";
+    if (std::ranges::find(chosen, working->interface) == chosen.end())
+      chosen.push_back(working->interface);
   }
   return join_text(chosen, ",");
 }
 
-// The range of all addresses of one family, if all of them work.
+// Returns the range of all IPv4 or IPv6 addresses if all hosts have such addresses and all of these
+// work. Otherwise empty.
 std::string working_family(const Survey& survey, bool wants_v6) {
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
@@ -372,17 +377,17 @@ std::string working_family(const Survey& survey, bool wants_v6) {
   return wants_v6 ? "::/0" : "0.0.0.0/0";
 }
 
-// An address of each host.
+// Returns one working address of each host. Empty if a host has none.
 std::string working_addresses(const Survey& survey) {
   std::vector<std::string> chosen;
   for (std::size_t to = 0; to < survey.hosts.size(); ++to) {
     const auto& facts = survey.hosts[to].facts;
     if (!facts) continue;
-    const auto good = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
+    const auto working = std::ranges::find_if(facts->addresses, [&](const OfferedAddress& offered) {
       return is_reached(survey, to, offered.address);
     });
-    if (good == facts->addresses.end()) return "";
-    chosen.push_back(ip_of(good->address));
+    if (working == facts->addresses.end()) return "";
+    chosen.push_back(ip_of(working->address));
   }
   return join_text(chosen, ",");
 }
@@ -395,7 +400,7 @@ std::string ip_of(const std::string& address) {
 }
 
 std::string short_text(ConnectFailure failure) {
-  constexpr std::array<std::string_view, kFailures> kTexts{
+  constexpr std::array<std::string_view, kConnectFailureCount> kTexts{
       "works", "refused", "no answer", "no route", "turned away", "data stalls", "failed"};
   return std::string(kTexts.at(static_cast<std::size_t>(failure)));
 }

@@ -12,28 +12,28 @@
 namespace farandole {
 
 struct Problem {
-  bool is_fatal = false;  // a job over these hosts would not work, or may hang
+  bool is_fatal = false;  // a job on these hosts fails or may hang
   std::string found;
-  std::string advice;  // with the command that helps, if there is one
+  std::string advice;  // what the user can do, if possible with a command
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
 // The most important problems first. A job over the hosts works if none of them is fatal.
 std::vector<Problem> problems_of(const Survey& survey);
 
-// Of the attempts of one host at another host, returns the one that a job would use: the first
-// attempt that works, in the order of the offered addresses. If none works, it is the first one
-// that failed. Null if nothing was tried.
+// Returns the attempt for the address that a job would use between two hosts: the first attempt
+// that works, in the order of the offered addresses. If all failed, returns the first failed
+// attempt. Null if nothing was tried.
 const Attempt* used_attempt(const Survey& survey, std::size_t from, std::size_t to);
 
 // The value of --network-interfaces with which all hosts offer only addresses that all others
 // reach. Empty if a host has no such address.
 std::string interfaces_that_work(const Survey& survey);
 
-// The address without its port. The unchanged text if it is not an address.
+// Returns the address without its port. If the text is not an address, returns the text unchanged.
 std::string ip_of(const std::string& address);
 
-// "no answer", "refused" and so on.
+// Returns "no answer", "refused" and so on.
 std::string short_text(ConnectFailure failure);
 
 }  // namespace farandole

@@ -46,7 +46,7 @@ TEST(Verdict, AHostThatCannotListenIsFatal) {
               ElementsAre(fatal("h1 cannot be reached: no port of 1-2 is free", "")));
 }
 
-TEST(Verdict, ABlockedHostNamesItsPortAndTheHostsThatAskedIt) {
+TEST(Verdict, ABlockedHostIsReportedWithItsPortAndTheHostsThatTriedIt) {
   Survey survey = survey_of(3);
   for (const int interface : {0, 1})
     fail_for_all(survey, address_of_host(1, interface), ConnectFailure::kNoAnswer);
@@ -85,7 +85,7 @@ TEST(Verdict, EachFailureHasAdviceOfItsOwn) {
   EXPECT_THAT(advice(ConnectFailure::kStalled), HasSubstr("ping -M do -s 1472 10.0.0.1` from h0"));
 }
 
-TEST(Verdict, ADeadInterfaceIsALimitWithTheInterfaceThatWorks) {
+TEST(Verdict, ADeadInterfaceIsReportedWithTheInterfaceThatWorks) {
   Survey survey = survey_of(3);
   fail_for_all(survey, address_of_host(2, 0), ConnectFailure::kNoAnswer);
   EXPECT_THAT(problems_of(survey),
@@ -104,7 +104,7 @@ TEST(Verdict, AnAddressWhereDataStallsIsFatalBecauseAJobMayChooseIt) {
                                 "until then, give jobs `--network-interfaces eth1`")));
 }
 
-TEST(Verdict, TheChoiceOfInterfacesLeavesOutAllThatFail) {
+TEST(Verdict, TheAdviceLeavesOutInterfacesThatFail) {
   Survey survey = survey_of(2);
   EXPECT_EQ(interfaces_that_work(survey), "eth0");
   survey.hosts[0].facts->addresses[0].interface = "ens3";
@@ -117,7 +117,7 @@ TEST(Verdict, TheChoiceOfInterfacesLeavesOutAllThatFail) {
   EXPECT_EQ(interfaces_that_work(survey), "");
 }
 
-TEST(Verdict, IfOneFamilyFailsTheOtherIsTheChoice) {
+TEST(Verdict, IfOneAddressFamilyFailsTheAdviceIsTheOther) {
   Survey survey = survey_of(2);
   for (std::size_t host : {0U, 1U}) {
     const std::string old = address_of_host(host, 1);
@@ -139,7 +139,7 @@ TEST(Verdict, VersionsOfFarandoleMustBeEqual) {
                                                      "install the same version on all hosts")));
 }
 
-TEST(Verdict, OtherVersionsAreALimit) {
+TEST(Verdict, DifferentVersionsOfPackagesAreNotFatal) {
   Survey survey = survey_of(2);
   survey.hosts[1].facts->packages = {{"python3", "3.12.0"}, {"torch", ""}, {"jax", ""}};
   EXPECT_THAT(problems_of(survey),

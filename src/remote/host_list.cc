@@ -25,7 +25,9 @@ constexpr std::string_view kBlanks = " \t";
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Shortens and escapes a text of the user for an error text.
-std::string shown(std::string_view text) { return cut_to(escape_controls(text), kShownColumnsMax); }
+std::string shorten(std::string_view text) {
+  return cut_to(escape_controls(text), kShownColumnsMax);
+}
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(kBlanks);
@@ -33,13 +35,13 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// Removes the text before the first separator, and the separator, from `rest`, and returns the
-// text.
-std::string_view take_before(std::string_view& rest, std::string_view separators) {
-  const std::size_t end = std::min(rest.find_first_of(separators), rest.size());
-  const std::string_view taken = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return taken;
+// Removes the text before the first separator, and the separator, from `remaining_text`, and
+// returns the text.
+std::string_view take_before(std::string_view& remaining_text, std::string_view separators) {
+  const std::size_t end = std::min(remaining_text.find_first_of(separators), remaining_text.size());
+  const std::string_view first_part = remaining_text.substr(0, end);
+  remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
+  return first_part;
 }
 
 Status check_user(std::string_view user) {
@@ -53,30 +55,30 @@ Status check_user(std::string_view user) {
   return Status::fix_call(format_text(
       "the user name is \"{}\"; it must have 1 to {} characters, which are letters, digits, '_', "
       "'.' and '-', and it must not begin with '-'",
-      shown(user), kUserBytesMax));
+      shorten(user), kUserBytesMax));
 }
 
-bool is_v6_address(std::string_view text) {
+bool is_ipv6_address(std::string_view text) {
   return text.find(':') != std::string_view::npos && check_host_name(std::string(text)).ok();
 }
 
 // Checks the name, and removes its brackets.
-Status take_name(std::string_view name, std::string& taken) {
+Status parse_name(std::string_view name, std::string& taken) {
   const bool has_brackets = name.size() > 2 && name.front() == '[' && name.back() == ']';
   if (has_brackets) name = name.substr(1, name.size() - 2);
   if (!check_host_name(std::string(name)).ok())
     return Status::fix_call(
         format_text("\"{}\" is neither a host name nor an IP address; write HOST or HOST:SLOTS, "
                     "such as hen:2, alice@hen:2 or [fd00::1]:4",
-                    shown(name)));
-  if (has_brackets && !is_v6_address(name))
+                    shorten(name)));
+  if (has_brackets && !is_ipv6_address(name))
     return Status::fix_call("only an IPv6 address has brackets; remove them");
   taken = name;
   return {};
 }
 
 Result<int> parse_slots(std::string_view text) {
-  return whole_number("the number of slots", shown(text), 1, kWorkersMax);
+  return whole_number("the number of slots", shorten(text), 1, kWorkersMax);
 }
 
 struct ParsedHost {
@@ -92,13 +94,14 @@ Result<ParsedHost> parse_host(std::string_view text) {
     FARANDOLE_TRY(check_user(parsed.host.user));
     text.remove_prefix(at + 1);
   }
-  const std::size_t colon = text.find_last_of(":]");  // a colon before a bracket is of the address
+  // A colon before a bracket belongs to the address.
+  const std::size_t colon = text.find_last_of(":]");
   parsed.has_slots = colon != std::string_view::npos && text[colon] == ':';
   const std::string_view name = parsed.has_slots ? text.substr(0, colon) : text;
   // In "fd00::1:4", 4 may be the number of slots or a part of the address.
-  if (is_v6_address(text) || is_v6_address(name))
+  if (is_ipv6_address(text) || is_ipv6_address(name))
     return Status::fix_call("an IPv6 address needs brackets; write it as in [fd00::1]:4");
-  FARANDOLE_TRY(take_name(name, parsed.host.name));
+  FARANDOLE_TRY(parse_name(name, parsed.host.name));
   if (parsed.has_slots) {
     FARANDOLE_TRY_ASSIGN(parsed.host.slots, parse_slots(text.substr(colon + 1)));
   }
@@ -111,15 +114,15 @@ Result<HostEntry> parse_entry(std::string_view entry) {
 }
 
 // The error for a word of a hostfile that has no meaning. `name` is the first word of the line.
-Status unknown_word(std::string_view name, std::string_view word, bool has_slots) {
+Status unknown_word_error(std::string_view name, std::string_view word, bool has_slots) {
   if (!has_slots && std::ranges::all_of(word, is_digit))
     return Status::fix_call(
         format_text("\"slots=\" is missing before the number of slots; write \"{0}:{1}\" or \"{0} "
                     "slots={1}\"",
-                    shown(name), shown(word)));
+                    shorten(name), shorten(word)));
   return Status::fix_call(
       format_text("\"{}\" is neither slots=N nor max_slots=N; write a line such as \"hen slots=2\"",
-                  shown(word)));
+                  shorten(word)));
 }
 
 // Removes the blanks around each "=", which some hostfiles have.
@@ -146,7 +149,8 @@ Result<HostEntry> parse_line(std::string_view text, int slots_default) {
     const std::string_view word = take_before(line, kBlanks);
     const std::string_view value = word.substr(std::min(word.find('=') + 1, word.size()));
     const bool is_max = word.starts_with("max_slots=") || word.starts_with("max-slots=");
-    if (!is_max && !word.starts_with("slots=")) return unknown_word(name, word, parsed.has_slots);
+    if (!is_max && !word.starts_with("slots="))
+      return unknown_word_error(name, word, parsed.has_slots);
     if (is_max ? slots_max.has_value() : parsed.has_slots)
       return Status::fix_call(format_text("{} is given twice; give it once",
                                           is_max ? "max_slots" : "the number of slots"));
@@ -158,7 +162,7 @@ Result<HostEntry> parse_line(std::string_view text, int slots_default) {
     }
   }
   if (slots_max)
-    FARANDOLE_TRY(whole_number("max_slots", shown(*slots_max), parsed.host.slots,
+    FARANDOLE_TRY(whole_number("max_slots", shorten(*slots_max), parsed.host.slots,
                                std::numeric_limits<int>::max())
                       .status());
   return std::move(parsed.host);
@@ -203,7 +207,7 @@ Status add_to(HostList& hosts, Result<HostEntry> host, std::string_view place,
               std::string_view text) {
   const Status added = host.ok() ? hosts.add(*std::move(host)) : host.status();
   if (added.ok()) return {};
-  return Status::fix_call(format_text("{}: \"{}\": {}", place, shown(text), added.message()));
+  return Status::fix_call(format_text("{}: \"{}\": {}", place, shorten(text), added.message()));
 }
 
 std::string count_text(std::int64_t count, std::string_view noun) {
@@ -215,16 +219,16 @@ std::string count_text(std::int64_t count, std::string_view noun) {
 Result<std::vector<HostEntry>> parse_hosts(std::string_view text) {
   if (trimmed(text).empty())
     return Status::fix_call(format_text(
-        "-H \"{}\" names no host; write a list of hosts, such as hen:2,owl:4", shown(text)));
+        "-H \"{}\" names no host; write a list of hosts, such as hen:2,owl:4", shorten(text)));
   HostList hosts;
-  std::string_view rest = text;
+  std::string_view remaining_text = text;
   const auto entries = std::ranges::count(text, ',') + 1;
   for (int number = 1; number <= entries; ++number) {
-    const std::string_view entry = trimmed(take_before(rest, ","));
+    const std::string_view entry = trimmed(take_before(remaining_text, ","));
     if (entry.empty())
       return Status::fix_call(
           format_text("-H \"{}\": entry {} is empty; remove the extra comma, or name a host there",
-                      shown(text), number));
+                      shorten(text), number));
     FARANDOLE_TRY(add_to(hosts, parse_entry(entry), format_text("-H, entry {}", number), entry));
   }
   return hosts.take();
@@ -253,23 +257,23 @@ Result<std::vector<HostEntry>> assign_workers(const std::vector<HostEntry>& host
   CHECK(!workers || *workers > 0, "the parser of -n accepts only positive numbers");
   std::int64_t slots = 0;
   for (const HostEntry& host : hosts) slots += host.slots;
-  std::int64_t left = workers ? *workers : slots;
-  if (left > slots)
+  std::int64_t workers_left = workers ? *workers : slots;
+  if (workers_left > slots)
     return Status::fix_call(
         format_text("-n is {}, but the hosts have only {}; lower -n, or give more hosts or slots",
-                    left, count_text(slots, "slot")));
-  if (left > kWorkersMax)
+                    workers_left, count_text(slots, "slot")));
+  if (workers_left > kWorkersMax)
     return Status::fix_call(
         format_text("this job would have {} workers, but a job has at most {}; give a smaller -n",
-                    left, kWorkersMax));
-  std::vector<HostEntry> chosen;
+                    workers_left, kWorkersMax));
+  std::vector<HostEntry> assigned;
   for (const HostEntry& host : hosts) {
-    if (left == 0) break;
-    chosen.push_back(host);
-    chosen.back().slots = static_cast<int>(std::min<std::int64_t>(host.slots, left));
-    left -= chosen.back().slots;
+    if (workers_left == 0) break;
+    assigned.push_back(host);
+    assigned.back().slots = static_cast<int>(std::min<std::int64_t>(host.slots, workers_left));
+    workers_left -= assigned.back().slots;
   }
-  return chosen;
+  return assigned;
 }
 
 int slots_of(const std::vector<HostEntry>& hosts) {

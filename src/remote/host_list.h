@@ -22,7 +22,7 @@ struct HostEntry {
 };
 
 // Both parsers return at least one host. If a host is listed again with the same user, its slots
-// add up, at the place of the first. A job has at most kNodesMax hosts, and a host at most
+// are added to those of the first entry. A job has at most kNodesMax hosts, and a host at most
 // kWorkersMax slots. Errors: kFixCall.
 
 // Parses the value of -H: "hen:2,owl:4", "alice@hen:2", "[fd00::1]:4", or "hen" for one slot.

@@ -186,7 +186,7 @@ TEST(HostList, SaysWhatIsWrongInAHostfile) {
     EXPECT_THAT(file_of(entry.text), HasSubstr(entry.expected)) << entry.text;
 }
 
-TEST(HostList, AcceptsAsManyHostsAsAJobHas) {
+TEST(HostList, AcceptsTheLargestNumberOfHosts) {
   EXPECT_EQ(parse_hostfile(different_hosts(kNodesMax, '\n'), "my.hosts")->size(), 4096U);
 }
 
@@ -225,7 +225,7 @@ TEST(HostList, AssignsWorkersInOrder) {
   for (const Assignment& entry : cases) EXPECT_EQ(text_of(entry), entry.expected) << entry.hosts;
 }
 
-TEST(HostList, SaysThatTheWorkersDoNotFit) {
+TEST(HostList, TooManyWorkersAreAnError) {
   const std::vector<Assignment> cases{
       {"hen:2,owl:4", 7,
        "-n is 7, but the hosts have only 6 slots; lower -n, or give more hosts or slots"},

@@ -37,12 +37,12 @@ bool is_own_host(const HostEntry& host) {
            (of_host.ok() &&
             std::ranges::find(*of_host, *address, &InterfaceAddress::address) != of_host->end());
   }
-  const std::string full = own_name();
-  if (full.empty()) return false;
-  return name == full || name == full.substr(0, full.find('.'));
+  const std::string full_name = own_name();
+  if (full_name.empty()) return false;
+  return name == full_name || name == full_name.substr(0, full_name.find('.'));
 }
 
-std::string path_on_hosts() {
+std::string path_of_program() {
   std::error_code error;
   const auto program = own_program(error);
   return error ? "farandole" : program.string();

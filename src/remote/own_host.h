@@ -1,4 +1,4 @@
-// The name and the paths by which other hosts know the host on which this process runs.
+// The name of the host on which this process runs, and the path of our program on all hosts.
 #pragma once
 
 #include <string>
@@ -15,6 +15,6 @@ HostEntry own_host();
 bool is_own_host(const HostEntry& host);
 
 // The path of our program, which the other hosts must have, too.
-std::string path_on_hosts();
+std::string path_of_program();
 
 }  // namespace farandole

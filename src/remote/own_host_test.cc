@@ -13,10 +13,10 @@ namespace {
 TEST(OwnHost, ItsNamesAndAddressesMeanThisHost) {
   std::array<char, 256> name{};
   ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
-  const std::string full = name.data();
+  const std::string full_name = name.data();
   for (const std::string& own :
        {std::string("localhost"), std::string("127.0.0.1"), std::string("127.3.2.1"),
-        std::string("::1"), full, full.substr(0, full.find('.'))})
+        std::string("::1"), full_name, full_name.substr(0, full_name.find('.'))})
     EXPECT_TRUE(is_own_host({.name = own, .user = ""})) << own;
 }
 
@@ -25,17 +25,17 @@ TEST(OwnHost, ItsEntryMeansThisHost) {
   EXPECT_EQ(own_host().slots, 0);
 }
 
-TEST(OwnHost, OtherHostsAreNot) {
+TEST(OwnHost, OtherEntriesDoNotMeanThisHost) {
   for (const char* other : {"198.51.100.1", "2001:db8::1", "other-host.example", "localhost.other"})
     EXPECT_FALSE(is_own_host({.name = other, .user = ""})) << other;
 }
 
-TEST(OwnHost, AUserNeedsALogin) {
+TEST(OwnHost, AnEntryWithAUserDoesNotMeanThisHost) {
   EXPECT_FALSE(is_own_host({.name = "localhost", .user = "alice"}));
 }
 
 TEST(OwnHost, TheProgramIsThisOne) {
-  EXPECT_TRUE(std::filesystem::equivalent(path_on_hosts(), "/proc/self/exe"));
+  EXPECT_TRUE(std::filesystem::equivalent(path_of_program(), "/proc/self/exe"));
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 namespace farandole {
 namespace {
 
-constexpr std::array<std::string_view, 31> kNames{
+constexpr std::array<std::string_view, 31> kExcludedNames{
     "HOME",    "USER",      "LOGNAME", "USERNAME", "SHELL",         "SHLVL",          "PWD",
     "OLDPWD",  "HOSTNAME",  "HOST",    "HOSTTYPE", "MAIL",          "TERM",           "COLORTERM",
     "COLUMNS", "LINES",     "DISPLAY", "WINDOWID", "XAUTHORITY",    "TMPDIR",         "TMP",
     "TEMP",    "TMUX",      "STY",     "_",        "INVOCATION_ID", "JOURNAL_STREAM", "KRB5CCNAME",
     "GPG_TTY", "LS_COLORS", "MANPATH"};
 
-constexpr std::array<std::string_view, 26> kBeginnings{
+constexpr std::array<std::string_view, 26> kExcludedBeginnings{
     "SSH_",  "XDG_",        "DBUS_", "WAYLAND_", "GNOME_",
     "VTE_",  "TERM_",       "TMUX_", "SUDO_",    "SYSTEMD_",
     "LESS",  "BASH_",       "SLURM", "PBS_",     "OMPI_",
@@ -25,8 +25,8 @@ constexpr std::array<std::string_view, 26> kBeginnings{
 }  // namespace
 
 bool is_passed_on(std::string_view name) {
-  return !name.empty() && std::ranges::find(kNames, name) == kNames.end() &&
-         std::ranges::none_of(kBeginnings,
+  return !name.empty() && std::ranges::find(kExcludedNames, name) == kExcludedNames.end() &&
+         std::ranges::none_of(kExcludedBeginnings,
                               [&](std::string_view start) { return name.starts_with(start); });
 }
 

@@ -12,7 +12,7 @@ namespace farandole {
 // the same values.
 bool is_passed_on(std::string_view name);
 
-// Returns those of the "NAME=value" lines whose names are passed on. Pure.
+// Returns the "NAME=value" lines of the variables that are passed on. Pure.
 std::vector<std::string> passed_environment(const std::vector<std::string>& lines);
 
 // Sets these variables for this process, which must be single-threaded. Ignores lines without "=".

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(PassedEnvironment, HasWhatAProgramMayRead) {
+TEST(PassedEnvironment, HasTheVariablesThatAProgramMayRead) {
   for (const char* name : {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "FARANDOLE_TIMELINE",
                            "OMP_NUM_THREADS", "NCCL_DEBUG", "STEPS", "foo", "LANG", "HF_HOME",
                            "HOMES", "PATHS", "http_proxy", "CUDA_VISIBLE_DEVICES"})

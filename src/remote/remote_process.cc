@@ -20,7 +20,7 @@
 namespace farandole {
 namespace {
 
-Status cannot_watch() {
+Status watch_error() {
   return Status::stop("it cannot be watched; the limit is in /proc/sys/fs/epoll/max_user_watches");
 }
 
@@ -48,24 +48,24 @@ RemoteProcess::~RemoteProcess() {
 }
 
 Status RemoteProcess::start(const Program& program, int standard_output, int standard_error,
-                            const OriginalState& state) {
+                            const OriginalProcessState& state) {
   greeting_ = program.greeting;
   command_ = is_own_host_ ? program.words : ssh_command(host_, program.ssh, program.words);
   FARANDOLE_TRY_ASSIGN(Pipe pipe, make_pipe());
   (void)replace_input(std::move(pipe.writing));
   FARANDOLE_TRY_ASSIGN(started_,
-                       start_worker({.command = command_,
-                                     .environment = merge_environment({inherited_environment()}),
-                                     .inherited = {},
-                                     .standard_input = pipe.reading.get(),
-                                     .standard_output = standard_output,
-                                     .standard_error = standard_error,
-                                     .state = state}));
+                       start_process({.command = command_,
+                                      .environment = merge_environment({inherited_environment()}),
+                                      .inherited = {},
+                                      .standard_input = pipe.reading.get(),
+                                      .standard_output = standard_output,
+                                      .standard_error = standard_error,
+                                      .state = state}));
   end_is_watched_ = poller_.add(started_.pidfd.get(), Poller::Interest::kReading, tags_.end);
   if (end_is_watched_) return {};
   signal(SIGKILL);
   ::waitpid(std::exchange(started_.pid, 0), nullptr, 0);
-  return cannot_watch();
+  return watch_error();
 }
 
 bool RemoteProcess::has_ended() {
@@ -99,18 +99,19 @@ Status RemoteProcess::send(std::string_view bytes) {
   if (!input_.valid()) return {};
   unsent_ += bytes;
   input_writable();
-  return unsent_.empty() || input_is_watched_ ? Status() : cannot_watch();
+  return unsent_.empty() || input_is_watched_ ? Status() : watch_error();
 }
 
 void RemoteProcess::input_writable() {
   const ssize_t count = ::write(input_.get(), unsent_.data(), unsent_.size());
   if (count > 0) unsent_.erase(0, static_cast<std::size_t>(count));
-  // If the process has ended, nobody will read the rest.
+  // If the process has ended, the other bytes have no reader.
   if (count < 0 && errno != EAGAIN && errno != EINTR) unsent_.clear();
-  const bool wanted = !unsent_.empty();
-  if (wanted == input_is_watched_) return;
-  if (!wanted) poller_.remove(input_.get());
-  input_is_watched_ = wanted && poller_.add(input_.get(), Poller::Interest::kWriting, tags_.input);
+  const bool is_wanted = !unsent_.empty();
+  if (is_wanted == input_is_watched_) return;
+  if (!is_wanted) poller_.remove(input_.get());
+  input_is_watched_ =
+      is_wanted && poller_.add(input_.get(), Poller::Interest::kWriting, tags_.input);
 }
 
 void RemoteProcess::close_input() { (void)replace_input(Descriptor()); }

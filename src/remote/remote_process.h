@@ -25,7 +25,8 @@
 
 namespace farandole {
 
-// The other side: writes the greeting of this process. Returns false if nobody reads it.
+// The started process calls this function to write its greeting. Returns false if the output has no
+// reader.
 bool write_greeting(std::string_view greeting);
 
 // Only one thread may use it. It never blocks, except to start the process.
@@ -53,7 +54,7 @@ class RemoteProcess {
   // `standard_output` and `standard_error` are for the process, and borrowed. Errors: kStop for a
   // limit of this host, kFixCall if the program, or ssh, cannot be executed.
   Status start(const Program& program, int standard_output, int standard_error,
-               const OriginalState& state);
+               const OriginalProcessState& state);
 
   const HostEntry& host() const { return host_; }
   bool is_own_host() const { return is_own_host_; }
@@ -61,14 +62,14 @@ class RemoteProcess {
   // How it has ended; empty before reap() has returned true.
   const std::optional<ProcessEnd>& end() const { return end_; }
 
-  // Call it when the poller reports `end`: whether the process has ended. If so, the poller does
-  // not report it again.
+  // Returns whether the process has ended. Call it when the poller reports `end`. After the end,
+  // the poller does not report it again.
   bool has_ended();
   // Call it when has_ended(). Closes the input. Returns false if there is no process, or if it
   // cannot be reaped yet.
   bool reap();
-  // Whether has_ended() was true, and reap() was not called or has returned false. The latter
-  // happens while a debugger traces the process: call reap() again after a time.
+  // Whether the process has ended, but was not reaped yet. reap() fails while a debugger traces the
+  // process, so call it again after a time.
   bool must_be_reaped() const { return is_running() && !end_is_watched_; }
   // Sends a signal to the process here, which is ssh or our program, and to its children here.
   void signal(int number) const;
@@ -76,9 +77,8 @@ class RemoteProcess {
   // Call it before send(). Returns ok even if the process no longer reads its input; how the
   // process ends will then show why. Errors: kStop.
   Status send_secret(const JobSecret& secret) const;
-  // Sends as many bytes as fit in the pipe. The rest follows when the poller reports `input` and
-  // input_writable() is called. Does nothing if the input is closed. Errors: kStop if the input
-  // cannot be watched.
+  // Sends the bytes that fit in the pipe. input_writable() sends the others when the poller reports
+  // `input`. Does nothing if the input is closed. Errors: kStop if the input cannot be watched.
   Status send(std::string_view bytes);
   void input_writable();
   void close_input();
@@ -89,7 +89,7 @@ class RemoteProcess {
     std::string unsent;
   };
   Input replace_input(Descriptor input);
-  // The variables of this process that the one on the other host should have.
+  // The variables of this process that the process on the other host should also have.
   std::vector<std::string> variables() const;
 
   // Takes a line of the standard output (0) or error (1), and keeps the lines before the greeting.
@@ -117,7 +117,7 @@ class RemoteProcess {
   bool is_own_host_;
   std::string greeting_;
   std::vector<std::string> command_;
-  StartedWorker started_;
+  StartedProcess started_;
   bool end_is_watched_ = false;
   Descriptor input_;
   std::string unsent_;

@@ -98,7 +98,7 @@ class RemoteProcessTest : public ::testing::Test {
   }
 
   SshInTest ssh_;
-  OriginalState state_{};
+  OriginalProcessState state_{};
   Poller poller_ = *Poller::create();
   std::unique_ptr<RemoteProcess> process_;
   std::array<Descriptor, 2> ours_;
@@ -160,7 +160,7 @@ TEST_F(RemoteProcessTest, OnOtherHostsSshRunsIt) {
 }
 
 TEST_F(RemoteProcessTest, LinesBeforeTheGreetingAreKeptAndNotShown) {
-  ssh_.answer("owl", "echo 'Welcome to owl'; printf 'one\\033[2J\\n' >&2");
+  ssh_.set_host_script("owl", "echo 'Welcome to owl'; printf 'one\\033[2J\\n' >&2");
   start("owl", "echo; echo hello, version 1; echo shown; echo hello, version 1 >&2; echo too >&2");
   serve();
   EXPECT_THAT(process_->kept_lines(),
@@ -176,7 +176,7 @@ TEST_F(RemoteProcessTest, OnlyTheFirstLinesAreKept) {
   EXPECT_EQ(process_->kept_lines().back(), "line 20");
 }
 
-TEST_F(RemoteProcessTest, AFailureOfSshIsTheReason) {
+TEST_F(RemoteProcessTest, AnErrorOfSshIsTheReasonOfTheFailure) {
   const std::string refused = "ssh: connect to host owl port 22: Connection refused";
   ssh_.fail("owl", refused);
   start("owl", "echo never");
@@ -189,7 +189,7 @@ TEST_F(RemoteProcessTest, AFailureOfSshIsTheReason) {
 }
 
 TEST_F(RemoteProcessTest, AnEndWithoutAMessageIsDescribed) {
-  ssh_.answer("owl", "exit 255");
+  ssh_.set_host_script("owl", "exit 255");
   start("owl", "echo never");
   serve();
   EXPECT_EQ(process_->why_ended(), "`ssh` has exited with code 255 without a message");
@@ -200,7 +200,7 @@ TEST_F(RemoteProcessTest, AnEndWithoutAMessageIsDescribed) {
 }
 
 TEST_F(RemoteProcessTest, ASilentHostIsDescribedWithWhatItHasShown) {
-  ssh_.answer("owl", "echo 'a question?'; exec sleep 1000");
+  ssh_.set_host_script("owl", "echo 'a question?'; exec sleep 1000");
   start("owl", "echo never");
   EXPECT_EQ(process_->why_silent("there is no answer"), "there is no answer");
   serve_until([this] { return !process_->kept_lines().empty(); });
@@ -228,7 +228,7 @@ TEST_F(RemoteProcessTest, TheSecretAndTheOrdersArriveInTheInput) {
   EXPECT_THAT(ssh_.arguments(), Not(HasSubstr("xxx")));
 }
 
-TEST_F(RemoteProcessTest, AfterTheEndOfTheInputNothingIsSent) {
+TEST_F(RemoteProcessTest, NoBytesAreSentAfterTheEndOfTheInput) {
   start("owl", "test -z \"$(cat)\"");
   process_->close_input();
   EXPECT_EQ(process_->send_secret(*JobSecret::generate()), Status());
@@ -237,7 +237,7 @@ TEST_F(RemoteProcessTest, AfterTheEndOfTheInputNothingIsSent) {
   EXPECT_EQ(process_->end().value().code, 0);
 }
 
-TEST_F(RemoteProcessTest, WhatNobodyReadsIsDropped) {
+TEST_F(RemoteProcessTest, UnreadBytesAreDropped) {
   start("owl", "exec <&-; echo hello, version 1; sleep 0.1");
   serve_until([this] { return process_->has_greeted(); });
   EXPECT_TRUE(process_->send(std::string(1'000'000, 'x')).ok());
@@ -287,7 +287,7 @@ TEST_F(RemoteProcessTest, AProgramThatDoesNotExistIsAnError) {
   EXPECT_FALSE(process_->reap());
 }
 
-TEST_F(RemoteProcessTest, WithoutADescriptorNothingStarts) {
+TEST_F(RemoteProcessTest, WithoutAFreeDescriptorTheStartFails) {
   process_ = std::make_unique<RemoteProcess>(HostEntry{.name = "localhost", .user = ""}, poller_,
                                              RemoteProcess::Tags{});
   Status started;

@@ -7,8 +7,8 @@
 namespace farandole {
 namespace {
 
-// Without ControlMaster, each job has connections of its own, which end with it.
-constexpr std::array kSettings{
+// ControlMaster is off, so that each job has connections of its own, which end with the job.
+constexpr std::array kSshSettings{
     "BatchMode=yes",           "ForwardAgent=no",       "ForwardX11=no",
     "ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none",
     "ControlMaster=no",        "ControlPath=none",      "EscapeChar=none",
@@ -41,29 +41,29 @@ std::string shell_text(const std::vector<std::string>& command) {
 
 std::string hint_for_failed_start(const std::vector<std::string>& command, int exit_code,
                                   const std::vector<std::string>& lines) {
-  const auto says = [&lines](std::string_view part) {
+  const auto output_has = [&lines](std::string_view part) {
     return std::ranges::any_of(
         lines, [part](const std::string& line) { return line.find(part) != std::string::npos; });
   };
   if (exit_code == 126 || exit_code == 127)
     return "install Farandole on that host at the same path as here";
-  if (says("Host key verification failed"))
+  if (output_has("Host key verification failed"))
     return "connect to that host once with ssh and check its key, or give --ssh-accept-new-hosts";
-  if (says("Permission denied"))
+  if (output_has("Permission denied"))
     return "give a key that the host accepts with --ssh-identity-file, or start ssh-agent";
-  if (says("Could not resolve hostname"))
+  if (output_has("Could not resolve hostname"))
     return "add the name to /etc/hosts of this host or to its DNS, or give an address instead";
-  if (says("Connection refused") || says("timed out"))
+  if (output_has("Connection refused") || output_has("timed out"))
     return "check that sshd runs on that host, and give its port with --ssh-port";
   if ((exit_code != kSshError && !lines.empty()) || command.size() < 2) return "";
-  std::vector<std::string> tried{"ssh"};
+  std::vector<std::string> test_command{"ssh"};
   for (std::size_t i = 2; i + 1 < command.size(); ++i) {
     if (command[i] == "-o")
       ++i;  // a setting
     else
-      tried.push_back(command[i]);
+      test_command.push_back(command[i]);
   }
-  return "try `" + shell_text(tried) + " true`";
+  return "try `" + shell_text(test_command) + " true`";
 }
 
 std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
@@ -73,7 +73,7 @@ std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& op
     command.emplace_back(flag);
     command.push_back(std::move(value));
   };
-  for (const char* setting : kSettings) add("-o", setting);
+  for (const char* setting : kSshSettings) add("-o", setting);
   add("-o",
       std::string("StrictHostKeyChecking=") + (options.accepts_new_hosts ? "accept-new" : "yes"));
   if (options.port != 0) add("-p", std::to_string(options.port));

@@ -16,13 +16,14 @@ struct SshOptions {
   bool accepts_new_hosts = false;  // whether ssh may accept the key of a host that it does not know
 };
 
-// How many connections are made at the same time. If all of them go through one jump host, its sshd
-// rejects some connections once there are 10 (MaxStartups).
+// The largest number of connections that are made at the same time. If all of them go through one
+// jump host, its sshd rejects some connections once there are 10 (MaxStartups).
 inline constexpr std::ptrdiff_t kSshConnectionsMax = 8;
 inline constexpr int kSshError = 255;  // the exit code of ssh if the connection fails or ends
 
-// Returns the program and its arguments. ssh asks no question, forwards nothing, and rejects a host
-// whose key is unknown or has changed. On the other host, a shell gets `words`, each quoted.
+// Returns the program and its arguments. ssh asks no questions, forwards no ports or agents, and
+// rejects a host if its key is unknown or has changed. On the other host, a shell gets `words`,
+// each quoted.
 std::vector<std::string> ssh_command(const HostEntry& host, const SshOptions& options,
                                      const std::vector<std::string>& words);
 

@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-// While an object lives, the `ssh` in PATH ignores its options and runs the command on this
-// machine, in a shell. answer() changes what it does for one host.
+// While an object lives, the `ssh` in PATH ignores its options and runs the command in a shell on
+// this machine. set_host_script() changes what it does for one host.
 class SshInTest {
  public:
   SshInTest() {
@@ -39,12 +39,12 @@ exec sh -c "$3"
   SshInTest& operator=(const SshInTest&) = delete;
 
   // `script` runs before the command, which is its third argument. It may end the shell.
-  void answer(const std::string& host, const std::string& script) const {
+  void set_host_script(const std::string& host, const std::string& script) const {
     write("answers/" + host, script + "\n");
   }
   // Fails as ssh does if it cannot connect.
   void fail(const std::string& host, const std::string& message) const {
-    answer(host, "echo '" + message + "' >&2; exit 255");
+    set_host_script(host, "echo '" + message + "' >&2; exit 255");
   }
   // A folder for the files of a test. It is removed at the end.
   const std::string& folder() const { return folder_; }

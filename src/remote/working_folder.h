@@ -7,9 +7,9 @@
 
 namespace farandole {
 
-// Returns the path of the working directory that the user's shell has. The kernel's path is
-// different if there are links in it, and other hosts may not have the kernel's path. Errors:
-// kFixCall if the directory does not exist any more.
+// Returns the path of the working directory as the user's shell shows it. The kernel's path has no
+// symbolic links any more, and may not exist on other hosts. Errors: kFixCall if the directory does
+// not exist any more.
 Result<std::string> working_folder();
 
 }  // namespace farandole

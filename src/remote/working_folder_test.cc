@@ -37,12 +37,12 @@ class WorkingFolderTest : public ::testing::Test {
   std::string shell_folder_;
 };
 
-TEST_F(WorkingFolderTest, IsTheOneThatTheShellShows) {
+TEST_F(WorkingFolderTest, IsThePathThatTheShellShows) {
   ::setenv("PWD", (folder_ / "link").c_str(), 1);
   EXPECT_EQ(working_folder().value(), folder_ / "link");
 }
 
-TEST_F(WorkingFolderTest, IsThatOfTheKernelIfTheShellIsElsewhere) {
+TEST_F(WorkingFolderTest, IsThePathOfTheKernelIfTheShellHasAnotherFolder) {
   for (const char* other : {"/", "link", "/does/not/exist"}) {
     ::setenv("PWD", other, 1);
     EXPECT_EQ(working_folder().value(), folder_ / "real") << other;

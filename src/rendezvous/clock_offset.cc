@@ -7,14 +7,14 @@
 namespace farandole {
 
 Result<ClockOffset> measure_clock_offset(Store& store) {
-  constexpr int kQuestions = 16;
+  constexpr int kRequests = 16;
   ClockOffset best{.offset = {}, .error = Duration::max()};
-  for (int i = 0; i < kQuestions; ++i) {
-    const TimePoint asked = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRequests; ++i) {
+    const TimePoint request_time = std::chrono::steady_clock::now();
     FARANDOLE_TRY_ASSIGN(const TimePoint store_time, store.clock());
-    const Duration half_round_trip = (std::chrono::steady_clock::now() - asked) / 2;
+    const Duration half_round_trip = (std::chrono::steady_clock::now() - request_time) / 2;
     if (half_round_trip < best.error)
-      best = {.offset = store_time - (asked + half_round_trip), .error = half_round_trip};
+      best = {.offset = store_time - (request_time + half_round_trip), .error = half_round_trip};
   }
   return best;
 }

@@ -13,16 +13,16 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 
-// A Store on a host whose clock is an hour ahead. Its answers take longer on the way back than on
-// the way there; every fourth one is fast.
+// A Store on a host with a clock that is an hour ahead. Its answers take longer than the requests;
+// every fourth answer is fast.
 class StoreAnHourAhead final : public Store {
  public:
   Status set(const std::string& key, Bytes value) override {
     return store_.set(key, std::move(value));
   }
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& end_key,
                                    const WaitLimit& limit) override {
-    return store_.wait_for_all(keys, unless, limit);
+    return store_.wait_for_all(keys, end_key, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(key, delta);
@@ -32,13 +32,13 @@ class StoreAnHourAhead final : public Store {
   }
   Result<TimePoint> clock() override {
     const TimePoint now = std::chrono::steady_clock::now() + hours(1);
-    if (++questions_ % 4 != 0) std::this_thread::sleep_for(milliseconds(20));
+    if (++requests_ % 4 != 0) std::this_thread::sleep_for(milliseconds(20));
     return now;
   }
 
  private:
   MemoryStore store_;
-  int questions_ = 0;
+  int requests_ = 0;
 };
 
 TEST(ClockOffset, IsWithinItsError) {

@@ -14,15 +14,14 @@
 namespace farandole {
 namespace {
 
-// Waits until the descriptor is ready or the deadline has passed. Returns kRetry in the second
-// case.
+// Waits until the descriptor is ready. Returns kRetry at the deadline.
 Status wait_for_socket(int descriptor, short events, TimePoint deadline) {
-  const auto left =
+  const auto time_left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  if (left.count() <= 0) return Status::retry("the deadline has passed");
+  if (time_left.count() <= 0) return Status::retry("the deadline has passed");
   constexpr std::int64_t kLongest = 60'000;
   pollfd entry{descriptor, events, 0};
-  ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), kLongest)));
+  ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(time_left.count(), kLongest)));
   return {};
 }
 
@@ -102,7 +101,7 @@ Status FrameChannel::try_send(std::span<const std::byte> bytes, std::span<const 
 Result<bool> FrameChannel::read_header(Stream& stream) {
   FARANDOLE_TRY_ASSIGN(const std::size_t count,
                        stream.connection->try_receive(stream.header.space()));
-  stream.header.filled(count);
+  stream.header.mark_filled(count);
   if (!stream.header.complete()) return count > 0;
   const auto parsed = stream.header.take();
   if (!parsed.ok()) return Status::stop(parsed.status().message());

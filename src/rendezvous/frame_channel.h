@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-// In a forked child, the destructor closes the child's descriptor and tells the other end nothing,
-// because the connection belongs to the parent.
+// In a forked child, the destructor only closes the child's descriptor. It sends nothing to the
+// other end, because the connection belongs to the parent.
 class FrameChannel final : public StoreChannel {
  public:
   explicit FrameChannel(std::unique_ptr<Connection> connection);
@@ -25,7 +25,7 @@ class FrameChannel final : public StoreChannel {
   FrameChannel& operator=(const FrameChannel&) = delete;
 
   // This channel carries no descriptors. If send() fails at the deadline, this object keeps the
-  // unsent rest of the message.
+  // unsent part of the message.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) override;
   Result<UnixMessage> receive(TimePoint deadline) override;
@@ -39,13 +39,13 @@ class FrameChannel final : public StoreChannel {
  private:
   struct Stream {
     std::unique_ptr<Connection> connection;
-    Bytes unsent;                    // frames that the connection has not taken
-    std::uint64_t bytes_queued = 0;  // of all frames so far
+    Bytes unsent;                    // bytes of frames that the connection has not taken
+    std::uint64_t bytes_queued = 0;  // total bytes of all frames so far
     std::uint64_t bytes_sent = 0;    // how many of these bytes have left this process
     std::uint64_t frames_queued = 0;
-    bool is_resumed = false;  // the message of try_send() is in `unsent` already
+    bool is_resumed = false;  // `unsent` already contains the message of try_send()
     FrameHeaderReader header;
-    Bytes message;  // the message of the frame whose header was read last
+    Bytes message;  // the message of the frame with the last header
     std::size_t message_filled = 0;
     bool in_message = false;
     std::uint64_t frames_received = 0;

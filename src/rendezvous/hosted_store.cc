@@ -30,9 +30,9 @@ Result<std::vector<SocketAddress>> look_up_until(const RemoteStore::Options& opt
       return Status::stop(format_text("rank 0 cannot listen at {} (FARANDOLE_JOB_STORE): {}",
                                       place.text(), found.status().message()));
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+    const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(
         limit.deadline - std::chrono::steady_clock::now());
-    ::poll(nullptr, 0, static_cast<int>(std::clamp(left, {}, kLookUpPause).count()));
+    ::poll(nullptr, 0, static_cast<int>(std::clamp(time_left, {}, kLookUpPause).count()));
   }
 }
 
@@ -47,16 +47,17 @@ Result<std::vector<SocketAddress>> addresses_of(const RemoteStore::Options& opti
   return choose_addresses(of_host, interfaces);
 }
 
-// If the last job was killed, children that it had forked may hold its port open for a moment.
+// If the previous job was killed, its forked children may keep the port open for a moment.
 Result<std::unique_ptr<StoreOwner>> open_owner(const RemoteStore::Options& options,
                                                const ListenOptions& listening,
                                                const WaitLimit& limit) {
-  const TimePoint give_up =
+  const TimePoint give_up_time =
       std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kBusyPortTime);
   for (;;) {
     auto owner = StoreOwner::open(options.context, listening);
     const bool was_interrupted = limit.interrupted && limit.interrupted();
-    if (owner.ok() || was_interrupted || std::chrono::steady_clock::now() >= give_up) return owner;
+    if (owner.ok() || was_interrupted || std::chrono::steady_clock::now() >= give_up_time)
+      return owner;
     ::poll(nullptr, 0, static_cast<int>(kLookUpPause.count()));
   }
 }

@@ -1,5 +1,5 @@
-// Hosted store: the job's Store, served by a rank to the ranks of all hosts, in a job that another
-// launcher than `farandole run` has started. The other ranks reach it as a RemoteStore.
+// Hosted store: the job's Store in a job that was started by another launcher than `farandole run`.
+// One rank serves the Store to the ranks of all hosts. The other ranks reach it as a RemoteStore.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,11 @@
 namespace farandole {
 
 // Serves a Store at options.places, which have one port, until the returned Store is destroyed.
-// Listens at those addresses of the places that belong to this host. If the places
-// are only names of loopback addresses here, as Debian's /etc/hosts has them, it listens at the
-// addresses of `interfaces`. Tries until the limit to find the addresses of names. When the Store
-// is destroyed, it first waits until formations that have begun are over, for a few seconds at
-// most. Errors: kFixCall if the places cannot be parsed or are not on this host; kRetry
-// (interrupted, timed out); kStop.
+// Listens at the addresses of the places that belong to this host. On this host, the places may be
+// names that have only loopback addresses, as in Debian's /etc/hosts. In this case, listens at the
+// addresses of `interfaces`. Looks up names until the limit. When the Store is destroyed, it first
+// waits until running formations are over, but only for a few seconds. Errors: kFixCall if the
+// places cannot be parsed or are not on this host; kRetry (interrupted, timed out); kStop.
 Result<std::shared_ptr<Store>> open_hosted_store(const RemoteStore::Options& options,
                                                  const InterfaceChoice& interfaces,
                                                  const WaitLimit& limit);

@@ -24,11 +24,11 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::shared_ptr<const TlsContext>& shared_context() {
-  static const std::shared_ptr<const TlsContext> made = context_of('h');
-  return made;
+  static const std::shared_ptr<const TlsContext> shared = context_of('h');
+  return shared;
 }
 
-// A place with a port that is free now.
+// Returns a place with a port that is free at the moment.
 std::string free_place() {
   ListenOptions options;
   options.addresses = {SocketAddress::parse_ip("127.0.0.1").value()};
@@ -39,13 +39,13 @@ RemoteStore::Options options_of_rank(const std::string& places, std::uint32_t ra
   return {.places = places, .context = shared_context(), .self = {Role::kWorker, rank}};
 }
 
-std::shared_ptr<Store> hosted(const std::string& places) {
+std::shared_ptr<Store> open_store(const std::string& places) {
   auto store = open_hosted_store(options_of_rank(places), {}, long_limit());
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? *store : nullptr;
 }
 
-std::unique_ptr<RemoteStore> connected(const std::string& places, std::uint32_t rank) {
+std::unique_ptr<RemoteStore> connect_store(const std::string& places, std::uint32_t rank) {
   auto store = RemoteStore::connect(options_of_rank(places, rank), long_limit());
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? *std::move(store) : nullptr;
@@ -57,18 +57,18 @@ Status error_at(const std::string& places, const WaitLimit& limit = long_limit()
 
 TEST(HostedStore, RanksOfAllHostsUseIt) {
   const std::string place = free_place();
-  const auto own = hosted(place);
-  const auto other = connected(place, 1);
+  const auto own = open_store(place);
+  const auto other = connect_store(place, 1);
   ASSERT_EQ(other->set("key", Bytes(3)), Status());
   EXPECT_EQ(own->wait("key", long_limit())->size(), 3U);
-  EXPECT_EQ(connected(place, 2)->wait("key", long_limit())->size(), 3U);
+  EXPECT_EQ(connect_store(place, 2)->wait("key", long_limit())->size(), 3U);
 }
 
-// Other formations, and those that were completed before, go on.
+// Other formations and completed formations are not affected.
 TEST(HostedStore, ARankThatEndsFailsTheFormationsInWhichItTakesPart) {
   const std::string place = free_place();
-  const auto own = hosted(place);
-  auto other = connected(place, 1);
+  const auto own = open_store(place);
+  auto other = connect_store(place, 1);
   for (const std::string engine : {"begun", "completed", "removed"})
     ASSERT_EQ(other->set(keys::engine_prefix(engine) + keys::place(1), {}), Status());
   ASSERT_EQ(own->set(keys::engine_prefix("completed") + keys::complete(1), Bytes(8)), Status());
@@ -86,15 +86,15 @@ TEST(HostedStore, ARankThatEndsFailsTheFormationsInWhichItTakesPart) {
 
 TEST(HostedStore, ForgetsRemovedKeysOfARank) {
   const std::string place = free_place();
-  const auto own = hosted(place);
-  auto other = connected(place, 1);
-  const auto key = [](int life) {
-    return keys::engine_prefix(std::to_string(life)) + keys::place(1);
+  const auto own = open_store(place);
+  auto other = connect_store(place, 1);
+  const auto key = [](int lifetime) {
+    return keys::engine_prefix(std::to_string(lifetime)) + keys::place(1);
   };
-  for (int life = 0; life < 200; ++life) {
-    ASSERT_EQ(other->set(key(life), {}), Status());
-    if (life != 7) {
-      ASSERT_EQ(other->remove(key(life)), Status());
+  for (int lifetime = 0; lifetime < 200; ++lifetime) {
+    ASSERT_EQ(other->set(key(lifetime), {}), Status());
+    if (lifetime != 7) {
+      ASSERT_EQ(other->remove(key(lifetime)), Status());
     }
   }
   other.reset();
@@ -102,10 +102,10 @@ TEST(HostedStore, ForgetsRemovedKeysOfARank) {
   EXPECT_EQ(own->set(keys::engine_prefix("8") + keys::complete(1), {}), Status());
 }
 
-TEST(HostedStore, LetsFormationsComeToTheirEnd) {
+TEST(HostedStore, WaitsUntilRunningFormationsAreOver) {
   const std::string place = free_place();
-  auto own = hosted(place);
-  const auto other = connected(place, 1);
+  auto own = open_store(place);
+  const auto other = connect_store(place, 1);
   const std::string key = keys::engine_prefix("id") + keys::complete(1);
   ASSERT_EQ(own->set(key, {}), Status());
   std::jthread leaving([&own] { own.reset(); });
@@ -117,22 +117,22 @@ TEST(HostedStore, LetsFormationsComeToTheirEnd) {
 
 TEST(HostedStore, CanWaitUntilTheOtherRanksHaveLeft) {
   const std::string place = free_place();
-  const auto own = hosted(place);
+  const auto own = open_store(place);
   EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
-  auto other = connected(place, 1);
+  auto other = connect_store(place, 1);
   ASSERT_EQ(other->set("key", {}), Status());
-  int asked = 0;
-  const std::function<bool()> interrupted = [&] { return ++asked > 2; };
+  int interrupt_checks = 0;
+  const std::function<bool()> interrupted = [&] { return ++interrupt_checks > 2; };
   EXPECT_EQ(wait_for_other_ranks(*own, interrupted).code(), StatusCode::kRetry);
   std::jthread leaving([&other] { other.reset(); });
   EXPECT_EQ(wait_for_other_ranks(*own, kNotInterrupted), Status());
 }
 
-// The child must not close the parent's connections or wait for its thread.
-TEST(HostedStore, AForkedChildLeavesItAlone) {
+// The child must not close the parent's connections, and must not wait for the parent's thread.
+TEST(HostedStore, AForkedChildDoesNotDisturbIt) {
   const std::string place = free_place();
-  auto own = hosted(place);
-  const auto other = connected(place, 1);
+  auto own = open_store(place);
+  const auto other = connect_store(place, 1);
   const pid_t child = ::fork();
   if (child == 0) {
     own.reset();
@@ -149,13 +149,13 @@ TEST(HostedStore, ListensOnItsOwnHostOnly) {
   EXPECT_THAT(error_at("nowhere").message(), HasSubstr("FARANDOLE_JOB_STORE: \"nowhere\""));
   EXPECT_THAT(error_at("127.0.0.1:4711,127.0.0.1:4712").message(),
               HasSubstr("rank 0 listens at one port only"));
-  const Status elsewhere = error_at("192.0.2.1:4711");
-  EXPECT_EQ(elsewhere.code(), StatusCode::kFixCall);
-  EXPECT_THAT(elsewhere.message(),
+  const Status foreign_address = error_at("192.0.2.1:4711");
+  EXPECT_EQ(foreign_address.code(), StatusCode::kFixCall);
+  EXPECT_THAT(foreign_address.message(),
               HasSubstr("rank 0 cannot listen at 192.0.2.1:4711: 192.0.2.1 is not an address of "
                         "this host"));
   const std::string place = free_place();
-  const auto first = hosted(place);
+  const auto first = open_store(place);
   EXPECT_THAT(error_at(place, {std::chrono::steady_clock::now(), kNotInterrupted}).message(),
               AllOf(HasSubstr(format_text("rank 0 cannot serve the rendezvous of the job at {} "
                                           "(FARANDOLE_JOB_STORE): ",
@@ -176,18 +176,18 @@ TEST(HostedStore, WaitsForANameUntilTheLimit) {
   EXPECT_EQ(
       open_hosted_store(options, {}, {now + std::chrono::minutes(1), interrupted}).status().code(),
       StatusCode::kRetry);
-  int asked = 0;
+  int interrupt_checks = 0;
   options.look_up = [&](const std::string& name,
                         std::uint16_t /*port*/) -> Result<std::vector<SocketAddress>> {
-    if (++asked == 1) return Status::retry(name + " is unknown");
+    if (++interrupt_checks == 1) return Status::retry(name + " is unknown");
     return std::vector{SocketAddress::parse("127.0.0.1:0").value()};
   };
   (void)open_hosted_store(options, {.use = {"lo"}}, long_limit());
-  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(interrupt_checks, 2);
 }
 
-// As with a line "127.0.1.1 hen" in /etc/hosts: other hosts cannot reach this address.
-TEST(HostedStore, ANameOfALoopbackAddressMeansTheChosenInterfaces) {
+// Simulates a line "127.0.1.1 hen" in /etc/hosts. Other hosts cannot reach this address.
+TEST(HostedStore, ForALoopbackNameItListensAtTheChosenInterfaces) {
   const std::string place = free_place();
   RemoteStore::Options options = options_of_rank(place);
   options.places = "hen" + place.substr(place.rfind(':'));
@@ -197,7 +197,7 @@ TEST(HostedStore, ANameOfALoopbackAddressMeansTheChosenInterfaces) {
   };
   const auto own = open_hosted_store(options, {.use = {"127.0.0.1"}}, long_limit());
   ASSERT_TRUE(own.ok()) << own.status().message();
-  EXPECT_EQ(connected(place, 1)->set("key", {}), Status());
+  EXPECT_EQ(connect_store(place, 1)->set("key", {}), Status());
 }
 
 }  // namespace

@@ -37,11 +37,11 @@ Result<std::string> job_name(Store& store) {
 
 Result<ElasticJobName> elastic_job_name(Store& store, int rank,
                                         const std::optional<ElasticJobName>& remembered,
-                                        const std::string& unless, const WaitLimit& limit) {
+                                        const std::string& end_key, const WaitLimit& limit) {
   if (rank == 0) FARANDOLE_TRY(set_elastic_job_name(store, remembered));
   FARANDOLE_TRY_ASSIGN(
       const auto values,
-      store.wait_for_all({keys::job_name(), keys::timeline_zero()}, unless, limit));
+      store.wait_for_all({keys::job_name(), keys::timeline_zero()}, end_key, limit));
   if (!values[0] || !values[1])
     return Status::rebuild_group("a member of the group is gone, so the group is formed again");
   const std::chrono::nanoseconds zero(ByteReader(*values[1]).get<std::int64_t>());

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-WaitLimit without_wait() { return {TimePoint{}, kNotInterrupted}; }
+WaitLimit no_wait() { return {TimePoint{}, kNotInterrupted}; }
 WaitLimit long_enough() {
   return {std::chrono::steady_clock::now() + std::chrono::minutes(1), kNotInterrupted};
 }
@@ -26,8 +26,7 @@ TEST(JobName, TheFirstRankChoosesIt) {
 
 TEST(JobName, OtherRanksOfAnElasticJobWaitForRank0) {
   MemoryStore store;
-  EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", without_wait()).status().code(),
-            StatusCode::kRetry);
+  EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", no_wait()).status().code(), StatusCode::kRetry);
   Result<ElasticJobName> of_rank_1 = Status::stop("no answer");
   std::thread rank_1([&] { of_rank_1 = elastic_job_name(store, 1, {}, "gone", long_enough()); });
   const auto of_rank_0 = elastic_job_name(store, 0, {}, "gone", long_enough());
@@ -38,18 +37,18 @@ TEST(JobName, OtherRanksOfAnElasticJobWaitForRank0) {
   EXPECT_EQ(job_name(store).value(), of_rank_0->name) << "the launcher finds it there, too";
 }
 
-// A launcher with an empty Store has taken the place of a lost one. Rank 1 is new.
+// A launcher with an empty Store has replaced a lost launcher. Rank 1 is a new worker.
 TEST(JobName, ANewStoreGetsTheNameOfTheElasticJob) {
   MemoryStore store;
   const ElasticJobName remembered{.name = "12.34", .zero = TimePoint(std::chrono::seconds(5))};
-  ASSERT_TRUE(elastic_job_name(store, 0, remembered, "gone", without_wait()).ok());
-  const auto of_rank_1 = elastic_job_name(store, 1, {}, "gone", without_wait());
+  ASSERT_TRUE(elastic_job_name(store, 0, remembered, "gone", no_wait()).ok());
+  const auto of_rank_1 = elastic_job_name(store, 1, {}, "gone", no_wait());
   ASSERT_TRUE(of_rank_1.ok());
   EXPECT_EQ(of_rank_1->name, "12.34");
   EXPECT_EQ(of_rank_1->zero, TimePoint(std::chrono::seconds(5)));
 }
 
-TEST(JobName, NobodyWaitsForALostRank0) {
+TEST(JobName, RanksDoNotWaitForALostRank0) {
   MemoryStore store;
   ASSERT_EQ(store.set("gone", {}), Status());
   EXPECT_EQ(elastic_job_name(store, 1, {}, "gone", long_enough()).status(),

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t kEpochMax = std::numeric_limits<std::int32_t>::max();
 
-Status malformed(std::string_view what, std::size_t bytes) {
-  return Status::stop(std::string(what) + " in the rendezvous store is malformed (" +
+Status malformed_error(std::string_view record_name, std::size_t bytes) {
+  return Status::stop(std::string(record_name) + " in the rendezvous store is malformed (" +
                       std::to_string(bytes) +
                       " bytes); do all workers run the same version of Farandole?");
 }
@@ -32,7 +32,7 @@ Result<ProcessRecord> ProcessRecord::decode(std::span<const std::byte> bytes) {
   record.pid = reader.get<std::int64_t>();
   record.host_token = reader.get_text();
   record.host_name = reader.get_text();
-  if (!reader.ok() || !reader.at_end()) return malformed("a process record", bytes.size());
+  if (!reader.ok() || !reader.at_end()) return malformed_error("a process record", bytes.size());
   return record;
 }
 
@@ -53,7 +53,7 @@ Result<RankRequest> RankRequest::decode(std::span<const std::byte> bytes) {
   const bool is_possible =
       request.state_epoch >= 0 && request.state_epoch <= request.left && request.left < kEpochMax;
   if (!reader.ok() || !reader.at_end() || !is_possible)
-    return malformed("a request for a rank", bytes.size());
+    return malformed_error("a request for a rank", bytes.size());
   return request;
 }
 
@@ -73,7 +73,7 @@ Result<RankRecord> RankRecord::decode(std::span<const std::byte> bytes) {
   record.rank = reader.get<std::int32_t>();
   record.size = reader.get<std::int32_t>();
   record.has_state = reader.get<std::uint8_t>() != 0;
-  if (!reader.ok() || !reader.at_end()) return malformed("a rank record", bytes.size());
+  if (!reader.ok() || !reader.at_end()) return malformed_error("a rank record", bytes.size());
   return record;
 }
 
@@ -122,7 +122,7 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
     for (std::uint32_t r = 0; r < rank_count && reader.ok(); ++r)
       ranks.push_back(reader.get<int>());
   }
-  if (!reader.ok() || !reader.at_end()) return malformed("a member record", bytes.size());
+  if (!reader.ok() || !reader.at_end()) return malformed_error("a member record", bytes.size());
   return record;
 }
 

@@ -42,7 +42,7 @@ TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
   EXPECT_FALSE(MemberRecord::decode(bytes).ok());
 }
 
-TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
+TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyIfComplete) {
   Bytes bytes = ProcessRecord{712, "1f", "fox"}.encode();
   const auto decoded = ProcessRecord::decode(bytes);
   ASSERT_TRUE(decoded.ok());
@@ -55,7 +55,7 @@ TEST(ProcessRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
   EXPECT_FALSE(ProcessRecord::decode(bytes).ok());
 }
 
-TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
+TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyIfComplete) {
   const Bytes bytes = RankRequest{7, 5, true}.encode();
   const auto decoded = RankRequest::decode(bytes);
   ASSERT_TRUE(decoded.ok());
@@ -69,7 +69,7 @@ TEST(RankRequest, IsDecodedAsItWasEncodedAndOnlyWhole) {
     EXPECT_FALSE(RankRequest::decode(wrong.encode()).ok());
 }
 
-TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyWhole) {
+TEST(RankRecord, IsDecodedAsItWasEncodedAndOnlyIfComplete) {
   const Bytes bytes = RankRecord{7, 2, 3, true}.encode();
   const auto decoded = RankRecord::decode(bytes);
   ASSERT_TRUE(decoded.ok());

@@ -1,5 +1,5 @@
-// LauncherNotice: what the launcher of an elastic job tells a worker, over a socket that only these
-// two have (FARANDOLE_LAUNCHER_DESCRIPTOR). The end of this socket is the end of the launcher.
+// LauncherNotice: a message from the launcher of an elastic job to a worker, over a socket between
+// these two (FARANDOLE_LAUNCHER_DESCRIPTOR). If the socket ends, the launcher has ended.
 #pragma once
 
 #include <chrono>
@@ -12,30 +12,31 @@
 
 namespace farandole {
 
-// How long workers may take to end after their launcher or driver was lost: for the rest of the
-// step, and for what they save. So all have ended 10 s after the loss.
+// The time limit for workers to end after their launcher or driver was lost. In this time, they
+// finish the step and save their state. So all workers have ended 10 s after the loss.
 inline constexpr std::chrono::seconds kEndLimit{9};
-// The exit code of a worker that has ended early, after all ranks have agreed on the step and have
-// saved what they were told to save: EX_TEMPFAIL of sysexits.h, "try again later".
-inline constexpr int kEndedEarly = 75;
+// The exit code of a worker that has ended early, after all ranks have agreed on the last step and
+// have saved their state: EX_TEMPFAIL of sysexits.h, "try again later".
+inline constexpr int kEndedEarlyExitCode = 75;
 
 struct LauncherNotice {
   enum class Kind : std::uint8_t {
-    // The first message, if the job cannot go on without this launcher: if the socket ends, the
-    // worker shall end with its next commit, and until then nobody kills it. The message comes with
-    // two descriptors, from which the launcher reads the worker's standard output and error. If the
-    // launcher is lost, the worker reads them itself, so that its writes neither fail nor block.
+    // The first message, if the job cannot go on without this launcher. If the launcher is lost,
+    // the worker then ends with its next commit, and the kernel does not kill it before. The
+    // message carries two descriptors, from which the launcher reads the worker's standard output
+    // and error. If the launcher is lost, the worker reads from them itself, so that its writes
+    // neither fail nor block.
     kOutlive,
-    kEnd,  // the worker shall end with its next commit
-    // A member of the worker's group is lost with its host, perhaps without having ended. If the
-    // group is that of this epoch, the worker's calls fail as if the member had died.
+    kEnd,  // the worker must end with its next commit
+    // A member of the worker's group is lost together with its host; its process may still run. If
+    // the worker is still in this epoch, its calls fail as if the member had died.
     kMemberLost,
   };
   Kind kind = Kind::kEnd;
-  std::chrono::milliseconds limit{};  // kEnd: how long the worker may take
-  std::string why{};                  // kEnd: for the user
+  std::chrono::milliseconds limit{};  // kEnd: the time limit of the worker
+  std::string why{};                  // kEnd: the reason, for the user
   std::int64_t epoch = 0;             // kMemberLost
-  std::int32_t rank = 0;              // kMemberLost: that of the member in this epoch
+  std::int32_t rank = 0;              // kMemberLost: the rank of the lost member in this epoch
 
   Bytes encode() const;
   // Empty if the bytes are not a notice.

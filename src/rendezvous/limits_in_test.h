@@ -1,4 +1,4 @@
-// Limits of waiting for the tests of this room.
+// For tests: limits for waits on a Store.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace farandole {
 
 inline const std::function<bool()> kNotInterrupted;
 
-// A long limit that only guards against hanging.
+// Returns a long limit, so that a test that hangs fails.
 inline WaitLimit long_limit() {
   return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNotInterrupted};
 }

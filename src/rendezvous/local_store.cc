@@ -15,8 +15,8 @@ namespace farandole {
 
 Bytes new_host_token() {
   std::array<std::uint64_t, 2> random{};
-  // For so few bytes, the kernel never returns only a part. Shortly after the boot, the call may
-  // wait until the kernel has random numbers.
+  // For so few bytes, getrandom() always returns all bytes. Shortly after the boot, it may wait
+  // until the kernel has random numbers.
   while (::getrandom(random.data(), sizeof(random), 0) != sizeof(random))
     CHECK(errno == EINTR, "the kernel has random numbers");
   ByteWriter writer;
@@ -30,8 +30,8 @@ Result<LocalValue> LocalStore::receive(const std::string& key, const WaitLimit& 
 }
 
 Result<StoreValues> LocalStore::wait_for_all(const std::vector<std::string>& keys,
-                                             const std::string& unless, const WaitLimit& limit) {
-  FARANDOLE_TRY_ASSIGN(auto values, receive_all(keys, unless, limit));
+                                             const std::string& end_key, const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(auto values, receive_all(keys, end_key, limit));
   StoreValues bytes;
   for (auto& value : values)
     bytes.push_back(value ? std::optional(std::move(value->bytes)) : std::nullopt);

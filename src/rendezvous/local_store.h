@@ -1,8 +1,8 @@
-// LocalStore: a Store of the processes of one host, whose values may also carry descriptors. So
-// ranks can share memory and descriptors of processes (pidfd). Two ranks count as on the same host
-// if and only if they use the same LocalStore, because only then can they pass descriptors to each
-// other. Ranks recognize their common LocalStore by the value of keys::host_token(), which every
-// LocalStore has from the start.
+// LocalStore: a Store for the processes of one host. Its values may also carry descriptors, by
+// which ranks share memory and descriptors of processes (pidfd). Two ranks count as on the same
+// host if and only if they use the same LocalStore, because only then can they pass descriptors to
+// each other. Ranks recognize their common LocalStore by the value of keys::host_token(), which
+// every LocalStore has from the start.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace farandole {
 
-// Every implementation has this limit; more descriptors are a kFixCall error.
+// The limit of every implementation. More descriptors are a kFixCall error.
 inline constexpr std::size_t kStoreDescriptorsMax = 16;
 
 struct LocalValue {
@@ -36,30 +36,30 @@ class LocalStore : public Store {
  public:
   // Like set(), but with descriptors.
   virtual Status share(const std::string& key, LocalValue value) = 0;
-  // Like wait_for_all(), but with descriptors. The caller owns them; they are duplicates.
+  // Like wait_for_all(), but with descriptors. They are duplicates, which the caller owns.
   virtual Result<LocalValues> receive_all(const std::vector<std::string>& keys,
-                                          const std::string& unless, const WaitLimit& limit) = 0;
-  // Waits for one key in the same way.
+                                          const std::string& end_key, const WaitLimit& limit) = 0;
+  // Like receive_all(), but for one key.
   Result<LocalValue> receive(const std::string& key, const WaitLimit& limit);
 
   Status set(const std::string& key, Bytes value) final {
     return share(key, {std::move(value), {}});
   }
-  // Closes descriptors that the values carry.
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+  // Like the base class. Closes the descriptors that come with the values.
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& end_key,
                                    const WaitLimit& limit) final;
 };
 
-// The Stores that a rank uses. In a job on one host, both may be the same object, because no two
-// keys of rendezvous/keys.h have the same name.
+// The Stores that a rank uses. In a job on one host, both may be the same object, because all keys
+// of rendezvous/keys.h have different names.
 struct Stores {
   std::shared_ptr<Store> job;         // shared with other engines of this process
   std::shared_ptr<LocalStore> local;  // shared with other engines of this process
-  // Whether no other formation uses the keys. Then the last rank that departs also removes the keys
-  // that otherwise stay as long as the job.
+  // Whether only one formation uses the keys. If so, the last rank that leaves the formation also
+  // removes the keys that would otherwise exist as long as the job.
   bool for_one_formation = false;
-  // In a job over several hosts, the engines publish here what the ranks of their hosts do. Null if
-  // launchers publish this instead.
+  // In a job over several hosts, the engines publish the reports of their ranks in this Store. Null
+  // if launchers publish them instead.
   std::shared_ptr<Store> reports = nullptr;
 
   // For a job on one host.

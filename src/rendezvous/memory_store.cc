@@ -48,16 +48,16 @@ Status MemoryStore::share(const std::string& key, LocalValue value) {
 }
 
 Result<LocalValues> MemoryStore::receive_all(const std::vector<std::string>& keys,
-                                             const std::string& unless, const WaitLimit& limit) {
-  StoreWait wait{keys, unless};
+                                             const std::string& end_key, const WaitLimit& limit) {
+  StoreWait wait{keys, end_key};
   for (;;) {
     const TimePoint slice_end = next_slice_end(limit);
     {
       auto table = table_.lock();
-      const auto over = [&](const StoreTable& now) { return now.is_over(wait); };
-      if (table.wait_until(slice_end, over)) return duplicate_values(*table, keys);
+      const auto is_over = [&](const StoreTable& now) { return now.is_over(wait); };
+      if (table.wait_until(slice_end, is_over)) return duplicate_values(*table, keys);
     }
-    // The lock is not held here, because check_limit() may call the user's functions.
+    // The lock must not be held here, because check_limit() may call the user's functions.
     FARANDOLE_TRY(check_limit(keys, limit));
   }
 }

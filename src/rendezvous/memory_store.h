@@ -1,4 +1,4 @@
-// MemoryStore: a LocalStore within one process, for jobs of size 1 and for tests whose ranks are
+// MemoryStore: a LocalStore within one process, for jobs of size 1 and for tests in which ranks are
 // threads.
 #pragma once
 
@@ -16,7 +16,7 @@ class MemoryStore final : public LocalStore {
   MemoryStore();
 
   Status share(const std::string& key, LocalValue value) override;
-  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& end_key,
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;

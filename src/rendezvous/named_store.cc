@@ -15,8 +15,8 @@
 namespace farandole {
 namespace {
 
-// The limits of the pause between two attempts to find the owner. The first pauses are short,
-// because most ranks start at nearly the same time.
+// The shortest and the longest pause between two attempts to find the owner. The first pauses are
+// short, because most ranks start at nearly the same time.
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{50};
 
@@ -34,11 +34,11 @@ Result<std::shared_ptr<LocalStore>> open_named_store(const std::string& name, in
     auto socket = UnixListener::connect(name);
     if (socket.ok()) return {StoreClient::from_socket(*std::move(socket))};
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
-    // Try again after a pause: the owner may be between its bind() and its listen(), may just have
-    // closed its listening socket, or may have a full queue.
+    // Try again after a pause. The owner may be between bind() and listen(), may just have closed
+    // its listening socket, or may have a full queue.
     FARANDOLE_TRY(check_limit({&name, 1}, limit));
-    const auto left = limit.deadline - std::chrono::steady_clock::now();
-    const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);
+    const auto time_left = limit.deadline - std::chrono::steady_clock::now();
+    const auto longest = std::chrono::ceil<std::chrono::milliseconds>(time_left);
     ::poll(nullptr, 0, static_cast<int>(std::clamp(longest, kPauseMin, pause).count()));
   }
 }

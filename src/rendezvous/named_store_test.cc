@@ -57,8 +57,8 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
         for (int other = 0; other < kMembers; ++other)
           sum +=
               static_cast<int>(store->wait("from/" + std::to_string(other), long_limit())->size());
-        // No rank may leave before all have read all keys. A real formation ensures this with its
-        // own keys.
+        // No rank may destroy its Store before all ranks have read all keys. A real formation
+        // ensures this with its own keys.
         const auto done = store->add(keys::departed(1), 1);
         ASSERT_TRUE(done.ok());
         if (*done == kMembers) {
@@ -71,7 +71,7 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
   }
 }
 
-TEST(NamedStore, TheOwnerLetsAFormationComeToItsEnd) {
+TEST(NamedStore, TheOwnerWaitsUntilTheFormationIsOver) {
   const std::string name = unused_name();
   auto owner = open_store(name, 2);
   const auto other = open_store(name, 2);
@@ -99,10 +99,11 @@ TEST(NamedStore, AnOwnerThatCannotAcceptARankReportsIt) {
   const std::string name = unused_name();
   const auto owner = open_store(name, 3);
   const auto accepted_rank = open_store(name, 3);
-  ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());  // so the owner has accepted it
+  // An answer shows that the owner has accepted this rank.
+  ASSERT_TRUE(accepted_rank->set(keys::member(1, 0), {}).ok());
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors no_free_descriptors;
-  last.reset();  // leaves one free descriptor: rejected_rank uses it, so accept() fails
+  last.reset();  // one descriptor remains: rejected_rank uses it, so accept() fails
   const auto rejected_rank = UnixListener::connect(name);
   ASSERT_TRUE(rejected_rank.ok()) << rejected_rank.status().message();
   const std::string failure = failure_in(*accepted_rank);
@@ -124,11 +125,12 @@ TEST(NamedStore, AnInterruptionEndsTheWaitForAFullListener) {
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
-  for (auto visit = UnixListener::connect(name); visit.ok(); visit = UnixListener::connect(name))
-    waiting.push_back(*std::move(visit));
-  int asked = 0;
-  const auto late =
-      open_named_store(name, 2, {long_limit().deadline, [&asked] { return ++asked == 3; }});
+  for (auto connection = UnixListener::connect(name); connection.ok();
+       connection = UnixListener::connect(name))
+    waiting.push_back(*std::move(connection));
+  int interrupt_checks = 0;
+  const auto late = open_named_store(
+      name, 2, {long_limit().deadline, [&interrupt_checks] { return ++interrupt_checks == 3; }});
   EXPECT_EQ(late.status().code(), StatusCode::kRetry);
   EXPECT_THAT(late.status().message(), HasSubstr("interrupted while waiting"));
 }

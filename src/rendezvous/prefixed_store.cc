@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 std::string with_prefix(const std::string& prefix, const std::string& key) {
-  // An empty text names no key. It occurs as `unless`, and in errors.
+  // An empty text means "no key", for example in the argument `unless`. So it gets no prefix.
   return key.empty() || key == keys::host_token() ? key : prefix + key;
 }
 
@@ -29,8 +29,9 @@ Status PrefixedStore::set(const std::string& key, Bytes value) {
 }
 
 Result<StoreValues> PrefixedStore::wait_for_all(const std::vector<std::string>& keys,
-                                                const std::string& unless, const WaitLimit& limit) {
-  return store_->wait_for_all(with_prefix(prefix_, keys), with_prefix(prefix_, unless), limit);
+                                                const std::string& end_key,
+                                                const WaitLimit& limit) {
+  return store_->wait_for_all(with_prefix(prefix_, keys), with_prefix(prefix_, end_key), limit);
 }
 
 Result<std::int64_t> PrefixedStore::add(const std::string& key, std::int64_t delta) {
@@ -55,9 +56,9 @@ Status PrefixedLocalStore::share(const std::string& key, LocalValue value) {
 }
 
 Result<LocalValues> PrefixedLocalStore::receive_all(const std::vector<std::string>& keys,
-                                                    const std::string& unless,
+                                                    const std::string& end_key,
                                                     const WaitLimit& limit) {
-  return store_->receive_all(with_prefix(prefix_, keys), with_prefix(prefix_, unless), limit);
+  return store_->receive_all(with_prefix(prefix_, keys), with_prefix(prefix_, end_key), limit);
 }
 
 Result<std::int64_t> PrefixedLocalStore::add(const std::string& key, std::int64_t delta) {

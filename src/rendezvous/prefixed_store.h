@@ -1,5 +1,5 @@
-// Prefixed store: a part of another Store, in which all keys have the same prefix. So engines of
-// different ranks can use one Store at the same time without reading each other's keys.
+// Prefixed store: a part of another Store in which all keys have the same prefix. With it, several
+// engines can use one Store at the same time without reading each other's keys.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,15 @@
 
 namespace farandole {
 
-// In both classes, keys are shorter by the length of the prefix, and error texts show whole keys.
+// In both classes, the longest key is shorter by the length of the prefix. Error texts show whole
+// keys.
 
 class PrefixedStore final : public Store {
  public:
   PrefixedStore(std::shared_ptr<Store> store, std::string prefix);
 
   Status set(const std::string& key, Bytes value) override;
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& end_key,
                                    const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
@@ -35,7 +36,7 @@ class PrefixedLocalStore final : public LocalStore {
   PrefixedLocalStore(std::shared_ptr<LocalStore> store, std::string prefix);
 
   Status share(const std::string& key, LocalValue value) override;
-  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& end_key,
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;

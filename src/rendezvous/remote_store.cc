@@ -14,7 +14,7 @@
 namespace farandole {
 namespace {
 
-// The limits of the pause between two rounds of attempts. A round tries all places.
+// The shortest and the longest pause between two rounds of attempts. A round tries all places.
 constexpr std::chrono::milliseconds kRoundPauseMin{50};
 constexpr std::chrono::milliseconds kRoundPauseMax{1000};
 
@@ -24,11 +24,11 @@ std::string name_of_server(const std::string& addresses) {
 
 // Waits until the dialer has something to do, or until it is time to check the limit.
 void wait_for_dialer(const Dialer& dialer, const WaitLimit& limit) {
-  const TimePoint end = std::min(dialer.next_deadline(), next_slice_end(limit));
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  const TimePoint wake_time = std::min(dialer.next_deadline(), next_slice_end(limit));
+  const auto time_left =
+      std::chrono::ceil<std::chrono::milliseconds>(wake_time - std::chrono::steady_clock::now());
   pollfd entry{dialer.descriptor(), POLLIN, 0};
-  ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+  ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(time_left.count(), 0)));
 }
 
 Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
@@ -47,8 +47,8 @@ Result<std::unique_ptr<Connection>> dial(const RemoteStore::Options& options,
   }
 }
 
-// Looks up all names once, and returns the addresses of those that are known. If no name is known,
-// returns the error of the last one.
+// Looks up all names once, and returns the addresses of the known names. If no name is known,
+// returns the error of the last look-up.
 Result<std::vector<SocketAddress>> look_up_all(const std::vector<Endpoint>& places,
                                                const HostLookup& look_up) {
   std::vector<SocketAddress> addresses;
@@ -90,7 +90,7 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
                                                           const WaitLimit& limit) {
   FARANDOLE_TRY_ASSIGN(const auto places, parse_store_places(options.places));
   const TimePoint begin = std::chrono::steady_clock::now();
-  const std::string what = format_text("the rendezvous of the job at {}", options.places);
+  const std::string server_text = format_text("the rendezvous of the job at {}", options.places);
   Status last_error;
   for (auto pause = kRoundPauseMin;; pause = std::min(2 * pause, kRoundPauseMax)) {
     auto connection = try_once(options, places, limit);
@@ -101,10 +101,10 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
           new RemoteStore(options.context, std::move(channel), std::move(server)));
     }
     if (limit.interrupted && limit.interrupted())
-      return Status::retry(format_text("interrupted while connecting to {}", what));
+      return Status::retry(format_text("interrupted while connecting to {}", server_text));
     const TimePoint now = std::chrono::steady_clock::now();
-    // The last attempt had less time than the others, so the error of the attempt before it says
-    // more.
+    // The last attempt had less time than the others. So the error of the attempt before it is more
+    // useful.
     if (now < limit.deadline || last_error.ok()) last_error = connection.status();
     if (now >= limit.deadline)
       return Status::rebuild_group(format_text(
@@ -112,10 +112,10 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::connect(const Options& options
           "secret of this job, and do firewalls allow the port? A slow start can be given more "
           "time with "
           "FARANDOLE_START_TIMEOUT (seconds)",
-          what, std::chrono::duration_cast<std::chrono::seconds>(now - begin).count(),
+          server_text, std::chrono::duration_cast<std::chrono::seconds>(now - begin).count(),
           last_error.message()));
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit.deadline - now);
-    ::poll(nullptr, 0, static_cast<int>(std::min(left, pause).count()));
+    const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(limit.deadline - now);
+    ::poll(nullptr, 0, static_cast<int>(std::min(time_left, pause).count()));
   }
 }
 
@@ -128,8 +128,8 @@ Status RemoteStore::set(const std::string& key, Bytes value) {
 }
 
 Result<StoreValues> RemoteStore::wait_for_all(const std::vector<std::string>& keys,
-                                              const std::string& unless, const WaitLimit& limit) {
-  return client_.wait_for_all(keys, unless, limit);
+                                              const std::string& end_key, const WaitLimit& limit) {
+  return client_.wait_for_all(keys, end_key, limit);
 }
 
 Result<std::int64_t> RemoteStore::add(const std::string& key, std::int64_t delta) {

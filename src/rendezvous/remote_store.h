@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// The link of a process to the process that serves the job's Store. The Store outlives formations,
-// so it has the epoch 0.
+// Returns the link of a process to the process that serves the job's Store. The Store outlives
+// formations, so its links have the epoch 0.
 inline Link store_link(Party dialer) {
   return {.job = 0, .epoch = 0, .dialer = dialer, .listener = {Role::kLauncher, 0}};
 }
@@ -28,23 +28,21 @@ Result<std::vector<Endpoint>> parse_store_places(const std::string& text);
 class RemoteStore final : public Store {
  public:
   struct Options {
-    std::string places;                         // see parse_store_places(); any of them may work
+    std::string places;  // see parse_store_places(); one of the places must work
     std::shared_ptr<const TlsContext> context;  // also owned by other connections of the process
     Party self;
     HostLookup look_up = look_up_host;
   };
 
-  // Connects, and tries again until the limit, because the server may start later than this
-  // process, or its name may not be known yet. Errors: kFixCall if the places cannot be parsed;
-  // kRetry if interrupted; kRebuildGroup at the limit (the text has the places and the last error);
-  // kStop.
+  // Connects. Tries again until the limit, because the server may start later than this process, or
+  // its name may not be known yet. Errors: kFixCall if the places cannot be parsed; kRetry if
+  // interrupted; kRebuildGroup at the limit (the text has the places and the last error); kStop.
   static Result<std::unique_ptr<RemoteStore>> connect(const Options& options,
                                                       const WaitLimit& limit);
 
-  // In addition to the errors of Store, every call may return kStop if the connection has ended or
-  // the server does not answer.
+  // Every call may also return kStop if the connection has ended or the server does not answer.
   Status set(const std::string& key, Bytes value) override;
-  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& end_key,
                                    const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;

@@ -1,5 +1,6 @@
-// Tests what is different if a Store is reached over the network: strangers, clients that
-// misbehave, a server that starts late or ends, and forks. store_test.cc tests what all Stores do.
+// Tests the properties of a Store that is reached over the network: strangers, clients that
+// misbehave, a server that starts late or ends, and forks. store_test.cc tests the properties of
+// all Stores.
 #include "rendezvous/remote_store.h"
 
 #include <gmock/gmock.h>
@@ -31,16 +32,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::chrono::milliseconds kLongTime(60'000);  // only guards against hanging
+constexpr std::chrono::milliseconds kTestTimeout(60'000);  // so that a test that hangs fails
 
 // Shared by a server and its clients.
 const std::shared_ptr<const TlsContext>& context() {
-  static const std::shared_ptr<const TlsContext> made = context_of('s');
-  return made;
+  static const std::shared_ptr<const TlsContext> shared = context_of('s');
+  return shared;
 }
 
 Result<std::unique_ptr<RemoteStore>> connect(const std::string& places,
-                                             std::chrono::milliseconds limit = kLongTime,
+                                             std::chrono::milliseconds limit = kTestTimeout,
                                              std::uint32_t rank = 0) {
   return RemoteStore::connect(
       {.places = places, .context = context(), .self = {Role::kWorker, rank}},
@@ -48,7 +49,7 @@ Result<std::unique_ptr<RemoteStore>> connect(const std::string& places,
 }
 
 std::unique_ptr<RemoteStore> store_at(const std::string& places, std::uint32_t rank = 0) {
-  auto store = connect(places, kLongTime, rank);
+  auto store = connect(places, kTestTimeout, rank);
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? std::move(store).value() : nullptr;
 }
@@ -58,7 +59,7 @@ std::unique_ptr<Connection> connection_to(const std::string& place, std::uint32_
   const DialOptions options{.addresses = {address_of(place)},
                             .link = store_link({Role::kWorker, rank})};
   const auto dialer =
-      Dialer::start(*context(), options, std::chrono::steady_clock::now(), soon()).value();
+      Dialer::start(*context(), options, std::chrono::steady_clock::now(), test_deadline()).value();
   for (;;) {
     auto connection = dialer->try_connect(std::chrono::steady_clock::now());
     EXPECT_TRUE(connection.ok()) << connection.status().message();
@@ -70,10 +71,10 @@ std::unique_ptr<Connection> connection_to(const std::string& place, std::uint32_
 // Receives until the server closes the connection.
 void expect_end(Connection& connection) {
   Bytes bytes(1 << 16);
-  auto came = connection.try_receive(bytes);
-  for (; came.ok(); came = connection.try_receive(bytes))
-    if (*came == 0) sleep_for({connection.descriptor()}, soon());
-  EXPECT_EQ(came.status().code(), StatusCode::kRebuildGroup);
+  auto received = connection.try_receive(bytes);
+  for (; received.ok(); received = connection.try_receive(bytes))
+    if (*received == 0) sleep_for({connection.descriptor()}, test_deadline());
+  EXPECT_EQ(received.status().code(), StatusCode::kRebuildGroup);
 }
 
 TEST(StorePlaces, AreListsOfHostsWithPorts) {
@@ -91,7 +92,7 @@ TEST(StorePlaces, AreListsOfHostsWithPorts) {
               HasSubstr("FARANDOLE_JOB_STORE: \"fox\": the port is missing; write HOST:PORT"));
 }
 
-// The first name is never known, and nothing listens at the second place.
+// The first name is never known, and no process listens at the second place.
 TEST(RemoteStore, AnyOfThePlacesMayWork) {
   ServingThread serving(0, context().get());
   const HostLookup look_up = [](const std::string& name,
@@ -134,7 +135,7 @@ TEST(RemoteStore, WaitsForAServerThatStartsLaterAndForItsName) {
   };
   wait_for_look_ups(2);
   is_known = true;
-  wait_for_look_ups(4);  // by now, the client has tried to connect without success
+  wait_for_look_ups(4);  // the client has already failed to connect
   ServingThread serving(0, context().get(), {.port_first = port, .port_last = port});
   client.join();
 }
@@ -147,8 +148,8 @@ TEST(RemoteStore, AnErrorNamesThePlacesTheTimeAndTheLastError) {
       AllOf(HasSubstr("could not connect to the rendezvous of the job at 127.0.0.1:1 in 1 "
                       "s: "),
             HasSubstr("Does the launcher or rank 0 run there, with the secret of this job")));
-  int asked = 0;
-  const std::function<bool()> interrupted = [&asked] { return ++asked > 2; };
+  int interrupt_checks = 0;
+  const std::function<bool()> interrupted = [&interrupt_checks] { return ++interrupt_checks > 2; };
   const auto ended =
       RemoteStore::connect({.places = "127.0.0.1:1", .context = context(), .self = {}},
                            {long_limit().deadline, interrupted});
@@ -168,8 +169,8 @@ TEST(RemoteStore, AStrangerWithoutTheSecretGetsNothing) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-// A stranger that sends nothing is closed when its handshake has taken too long, although the
-// server has nothing else to do.
+// The server closes the connection of a stranger that sends nothing when the time limit of the
+// handshake is over, even if no other event wakes the server.
 TEST(RemoteStore, AnIdleStrangerIsClosed) {
   ServingThread serving(0, context().get(), {.handshake_time_max = std::chrono::milliseconds(500)});
   auto idle = TcpConnection::dial(address_of(serving.place()), {}, {}).value();
@@ -179,7 +180,7 @@ TEST(RemoteStore, AnIdleStrangerIsClosed) {
 
 TEST(RemoteStore, AMemberThatMisbehavesIsCutOffAlone) {
   ServingThread serving(0, context().get());
-  const auto good = store_at(serving.place(), 1);
+  const auto healthy_client = store_at(serving.place(), 1);
   const FrameHeaderBytes nonsense{};
   const auto control = encode_frame_header({.type = FrameType::kControl, .length = 1});
   const auto too_long =
@@ -195,10 +196,10 @@ TEST(RemoteStore, AMemberThatMisbehavesIsCutOffAlone) {
                                                  {too_long},
                                                  {wrong_number},
                                                  {no_request}}) {
-    const auto bad = connection_to(serving.place(), rank++);
-    ASSERT_EQ(bad->try_send({}, bytes).value(), bytes.size());
-    expect_end(*bad);
-    EXPECT_TRUE(good->add("count", 1).ok());
+    const auto misbehaving_client = connection_to(serving.place(), rank++);
+    ASSERT_EQ(misbehaving_client->try_send({}, bytes).value(), bytes.size());
+    expect_end(*misbehaving_client);
+    EXPECT_TRUE(healthy_client->add("count", 1).ok());
   }
   EXPECT_THAT(
       serving.complaints(),
@@ -207,20 +208,22 @@ TEST(RemoteStore, AMemberThatMisbehavesIsCutOffAlone) {
                   AllOf(HasSubstr("worker 6 ("), HasSubstr("a malformed message of 1 bytes"))));
 }
 
-// The answers to this member fill all buffers, and then the 4 MiB that the server keeps for it.
+// The answers to this member fill all socket buffers and then the 4 MiB that the server keeps for
+// the member.
 TEST(RemoteStore, AMemberThatReadsNoAnswersIsCutOff) {
   ServingThread serving(0, context().get());
-  const auto good = store_at(serving.place(), 1);
+  const auto healthy_client = store_at(serving.place(), 1);
   FrameChannel silent(connection_to(serving.place(), 2));
   for (std::uint64_t number = 0; number < 600; ++number) {
     const Bytes wait = StoreRequest{StoreRequestKind::kWait, number, {"big"}, {}, 0, {}}.encode();
-    ASSERT_TRUE(silent.send(wait, {}, soon()).ok());
+    ASSERT_TRUE(silent.send(wait, {}, test_deadline()).ok());
   }
   const Bytes last = StoreRequest{StoreRequestKind::kAdd, 600, {"sent"}, {}, 1, {}}.encode();
-  ASSERT_TRUE(silent.send(last, {}, soon()).ok());
-  while (good->add("sent", 0).value() == 0) continue;  // until the server has read all waits
-  ASSERT_TRUE(good->set("big", Bytes(kStoreValueBytesMax)).ok());
-  while (serving.complaints().empty()) ASSERT_TRUE(good->add("count", 1).ok());
+  ASSERT_TRUE(silent.send(last, {}, test_deadline()).ok());
+  while (healthy_client->add("sent", 0).value() == 0)
+    continue;  // until the server has read all waits
+  ASSERT_TRUE(healthy_client->set("big", Bytes(kStoreValueBytesMax)).ok());
+  while (serving.complaints().empty()) ASSERT_TRUE(healthy_client->add("count", 1).ok());
   EXPECT_THAT(serving.complaints(),
               ElementsAre(AllOf(HasSubstr("worker 2 ("), HasSubstr("does not read its answers"))));
 }
@@ -264,7 +267,7 @@ TEST(RemoteStore, SharesItsKeysWithClientsOfTheHost) {
   EXPECT_TRUE(local->wait("back", long_limit()).ok());
 }
 
-// The child has the same TLS keys as its parent, and must not use them.
+// The child has the same TLS keys as its parent but must not use them.
 TEST(RemoteStore, AForkedChildLeavesTheConnectionToItsParent) {
   ServingThread serving(0, context().get());
   auto store = store_at(serving.place());
@@ -284,14 +287,14 @@ TEST(RemoteStore, AForkedChildLeavesTheConnectionToItsParent) {
 // Sends and receives in turn until the message has arrived.
 void expect_carried(FrameChannel& from, FrameChannel& to, const Bytes& message) {
   Status sent = from.try_send(message, {});
-  auto came = to.try_receive();
-  for (int turn = 0; turn < 100'000 && !(sent.ok() && came.ok()); ++turn) {
+  auto received = to.try_receive();
+  for (int turn = 0; turn < 100'000 && !(sent.ok() && received.ok()); ++turn) {
     if (!sent.ok()) sent = from.try_send(message, {});
-    if (!came.ok()) came = to.try_receive();
+    if (!received.ok()) received = to.try_receive();
   }
   EXPECT_TRUE(sent.ok()) << sent.message();
-  ASSERT_TRUE(came.ok()) << came.status().message();
-  EXPECT_EQ(came->bytes, message);
+  ASSERT_TRUE(received.ok()) << received.status().message();
+  EXPECT_EQ(received->bytes, message);
 }
 
 // The wire moves bytes in pieces of every size.
@@ -304,7 +307,7 @@ TEST(FrameChannel, CarriesMessagesOfAllSizes) {
                                    std::size_t{70'000}, kStoreMessageBytesMax})
       expect_carried(from, to, random_bytes(size, seed));
     for (const std::size_t size : {std::size_t{0}, kStoreMessageBytesMax + 1})
-      EXPECT_EQ(from.send(Bytes(size), {}, soon()).code(), StatusCode::kFixCall);
+      EXPECT_EQ(from.send(Bytes(size), {}, test_deadline()).code(), StatusCode::kFixCall);
   }
 }
 

@@ -1,5 +1,5 @@
-// For tests: a StoreServer with a thread that serves its clients, as the launcher's loop does. It
-// may also serve clients of other hosts, over the loopback interface.
+// For tests: a StoreServer and a thread that serves its clients, like the loop of the launcher. It
+// can also serve clients of other hosts, over the loopback interface.
 #pragma once
 
 #include <poll.h>
@@ -74,9 +74,9 @@ class ServingThread {
   void serve() {
     for (;;) {
       // poll() ignores a descriptor of −1.
-      std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
-                                    pollfd{stop_event_.get(), POLLIN, 0},
-                                    pollfd{listener_ ? listener_->readiness() : -1, POLLIN, 0}};
+      std::array<pollfd, 3> entries{
+          pollfd{server_->ready_descriptor(), POLLIN, 0}, pollfd{stop_event_.get(), POLLIN, 0},
+          pollfd{listener_ ? listener_->ready_descriptor() : -1, POLLIN, 0}};
       ::poll(entries.data(), entries.size(), -1);
       if (entries[1].revents != 0) return;
       if (listener_)

@@ -12,13 +12,14 @@ Result<Bytes> Store::wait(const std::string& key, const WaitLimit& limit) {
 }
 
 Result<Bytes> Store::set_if_new(const std::string& key, Bytes value) {
-  // The error is ignored: either another rank was first, or the error occurs again in the wait.
+  // The error of set() is ignored: either another rank has set the key first, or wait() returns the
+  // error again.
   static_cast<void>(set(key, std::move(value)));
-  const std::function<bool()> never;
-  return wait(key, {TimePoint{}, never});
+  const std::function<bool()> never_interrupted;
+  return wait(key, {TimePoint{}, never_interrupted});
 }
 
-// For a Store that answers at once.
+// This default is for a Store that answers at once, so it does not need the limit.
 Status Store::replace(const std::string& key, Bytes value, const WaitLimit& /*limit*/) {
   FARANDOLE_TRY(remove(key));
   return set(key, std::move(value));

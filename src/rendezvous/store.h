@@ -1,5 +1,5 @@
 // Store: the small key-value table through which members of a job find each other. All ranks of a
-// job use the same Store, on whatever host they are. Descriptors go through LocalStore instead.
+// job use the same Store, also on different hosts. To pass descriptors, use LocalStore.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace farandole {
 
-// Every implementation has these limits; larger keys and values are kFixCall errors.
+// The limits of every implementation. Larger keys and values are kFixCall errors.
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
 inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
 
 // The result of a wait for several keys: one entry for each key, empty if the key does not exist.
 using StoreValues = std::vector<std::optional<Bytes>>;
 
-// How long a call may wait. The call also ends early if `interrupted` returns true; this function
-// is called about every 100 ms and may be empty. A call that ends early returns kRetry
-// "interrupted"; at the deadline it returns kRetry "timed out".
+// The limit of a call that waits. At the deadline, the call returns kRetry "timed out". If
+// `interrupted` returns true, the call ends early and returns kRetry "interrupted". `interrupted`
+// is called about every 100 ms and may be empty.
 struct WaitLimit {
   TimePoint deadline;
   const std::function<bool()>& interrupted;
@@ -40,11 +40,11 @@ class Store {
   // second case, some of the values may be missing. An empty `unless` names no key. Values that do
   // not fit into one message are read with several requests.
   virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
-                                           const std::string& unless, const WaitLimit& limit) = 0;
-  // Waits for one key in the same way.
+                                           const std::string& end_key, const WaitLimit& limit) = 0;
+  // Like wait_for_all(), but for one key.
   Result<Bytes> wait(const std::string& key, const WaitLimit& limit);
-  // Sets the key if it has no value yet. Returns the value of the key, so all ranks that call this
-  // get the value of the first of them.
+  // Sets the key if it has no value yet. Returns the value of the key. So all ranks that call this
+  // get the value of the first caller.
   Result<Bytes> set_if_new(const std::string& key, Bytes value);
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
   // value.
@@ -53,8 +53,8 @@ class Store {
   virtual Status remove_all(const std::vector<std::string>& keys) = 0;
   // Removes one value or counter.
   Status remove(const std::string& key) { return remove_all({key}); }
-  // Sets a key, which may exist. If this ends early (see WaitLimit), the key has its old value, the
-  // new one, or none.
+  // Sets a key that may already exist. If the call ends early (see WaitLimit), the key has its old
+  // value, its new value or no value.
   virtual Status replace(const std::string& key, Bytes value, const WaitLimit& limit);
   // Returns the time now on the clock of the host that keeps the Store.
   virtual Result<TimePoint> clock() = 0;

@@ -1,5 +1,6 @@
-// StoreChannel: carries the messages between a client and the server of a Store. UnixChannel does
-// this over a Unix socket of the same host, with descriptors; FrameChannel does it between hosts.
+// StoreChannel: carries the messages between a client and the server of a Store. UnixChannel
+// carries them over a Unix socket on the same host, with descriptors; FrameChannel carries them
+// between hosts.
 #pragma once
 
 #include <memory>
@@ -12,13 +13,13 @@
 
 namespace farandole {
 
-// The longest message of every channel.
+// The size limit of a message on every channel.
 inline constexpr std::size_t kStoreMessageBytesMax = kUnixMessageBytesMax;
 
-// One end. Any thread may call send(); one thread at a time may receive. The try_ functions do not
-// block; a server uses only those, and from one thread. Errors of all functions: kRebuildGroup if
-// the other end is closed; kRetry at the deadline, or if a try_ function would block; kStop for a
-// system error, or if the other end does not keep to the rules.
+// One end of a channel. Any thread may call send(); one thread at a time may receive. The try_
+// functions do not block; a server uses only these, from one thread. Errors of all functions:
+// kRebuildGroup if the other end is closed; kRetry at the deadline, or if a try_ function would
+// block; kStop for a system error, or if the other end violates the protocol.
 class StoreChannel {
  public:
   virtual ~StoreChannel() = default;
@@ -26,13 +27,13 @@ class StoreChannel {
   virtual Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
                       TimePoint deadline) = 0;
   virtual Result<UnixMessage> receive(TimePoint deadline) = 0;
-  // After kRetry, call it again with the same message until it returns something else.
+  // After kRetry, call it again with the same message until it does not return kRetry.
   virtual Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) = 0;
   virtual Result<UnixMessage> try_receive() = 0;
 
   virtual bool passes_descriptors() const = 0;
-  // Whether a received message may already be in this object instead of the kernel. In that case,
-  // descriptor() may not become readable, although the message can be received.
+  // Whether this object may already hold a received message. In this case, the message can be
+  // received although descriptor() is not readable.
   virtual bool has_received() const = 0;
   virtual int descriptor() const = 0;  // borrowed, for poll()
 };

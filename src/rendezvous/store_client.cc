@@ -15,23 +15,23 @@
 namespace farandole {
 namespace {
 
-// How long a call waits for the owner's answer. The owner answers within microseconds, unless it is
-// stopped or the machine is overloaded.
+// The time limit for the owner's answer. The owner answers within microseconds unless it is stopped
+// or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
-// How many values with two descriptors each fit into one reply.
+// The number of values with two descriptors each that fit into one reply.
 constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
-// How many of the longest keys fit into one request.
+// The number of keys of the maximum length that fit into one request.
 constexpr std::ptrdiff_t kKeysPerRemoval = 256;
 
 constexpr const char* kLauncherText = "the launcher of this job (`farandole run`)";
 constexpr const char* kServingRankText = "the rank that keeps the rendezvous of this job";
 
-// Whether a reply that came with `descriptors` descriptors can answer a wait for `keys` keys.
+// Whether a reply with this many descriptors can answer a wait for this many keys.
 bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
-                  const std::string& unless) {
+                  const std::string& end_key) {
   std::size_t descriptors_needed = 0;
   for (const auto& value : reply.values) {
-    if (!value && unless.empty()) return false;
+    if (!value && end_key.empty()) return false;
     if (value) descriptors_needed += value->descriptors;
   }
   return descriptors_needed == descriptors && !reply.values.empty() && reply.values.size() <= keys;
@@ -88,7 +88,7 @@ std::unique_ptr<StoreClient> StoreClient::from_socket(UnixSocket socket) {
 StoreClient::StoreClient(std::unique_ptr<StoreChannel> channel, std::string owner)
     : channel_(std::move(channel)), owner_(std::move(owner)) {
   // Request numbers start at the current time. So a late reply to an earlier client of this socket
-  // never has the number of one of our requests.
+  // never has the number of a request of this client.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
 }
@@ -104,31 +104,34 @@ Status StoreClient::share(const std::string& key, LocalValue value, const WaitLi
         "the rendezvous key `" + key.substr(0, 32) + "` (" + std::to_string(key.size()) +
         " bytes) with a value of " + std::to_string(value.bytes.size()) + " bytes and " +
         std::to_string(value.descriptors.size()) + " descriptors is over the limits");
-  StoreRequest request{
-      .kind = StoreRequestKind::kSet, .keys = {key}, .unless = {}, .value = std::move(value.bytes)};
+  StoreRequest request{.kind = StoreRequestKind::kSet,
+                       .keys = {key},
+                       .end_key = {},
+                       .value = std::move(value.bytes)};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), value.descriptors, limit));
   return answer.reply.status;
 }
 
 Result<LocalValues> StoreClient::receive_all(const std::vector<std::string>& keys,
-                                             const std::string& unless, const WaitLimit& limit) {
+                                             const std::string& end_key, const WaitLimit& limit) {
   LocalValues values;
   while (values.size() < keys.size()) {
     const auto next = keys.begin() + static_cast<std::ptrdiff_t>(values.size());
     const std::size_t count = std::min(keys.size() - values.size(), kKeysPerRequest);
     StoreRequest request{.kind = StoreRequestKind::kWait,
                          .keys = {next, next + static_cast<std::ptrdiff_t>(count)},
-                         .unless = unless,
+                         .end_key = end_key,
                          .value = {}};
     FARANDOLE_TRY_ASSIGN(Answer answer, call(std::move(request), {}, limit));
     FARANDOLE_TRY(answer.reply.status);
-    if (!answers_wait(answer.reply, answer.descriptors.size(), count, unless))
+    if (!answers_wait(answer.reply, answer.descriptors.size(), count, end_key))
       return malformed_message();
     auto descriptor = std::make_move_iterator(answer.descriptors.begin());
     for (auto& value : answer.reply.values) {
-      auto& mine = values.emplace_back();
+      auto& local_value = values.emplace_back();
       if (!value) continue;
-      mine = LocalValue{std::move(value->bytes), {descriptor, descriptor + value->descriptors}};
+      local_value =
+          LocalValue{std::move(value->bytes), {descriptor, descriptor + value->descriptors}};
       descriptor += value->descriptors;
     }
   }
@@ -137,7 +140,7 @@ Result<LocalValues> StoreClient::receive_all(const std::vector<std::string>& key
 
 Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta) {
   StoreRequest request{
-      .kind = StoreRequestKind::kAdd, .keys = {key}, .unless = {}, .delta = delta, .value = {}};
+      .kind = StoreRequestKind::kAdd, .keys = {key}, .end_key = {}, .delta = delta, .value = {}};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
   FARANDOLE_TRY(answer.reply.status);
   return answer.reply.sum;
@@ -145,7 +148,7 @@ Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta
 
 Result<TimePoint> StoreClient::clock() {
   StoreRequest request{
-      .kind = StoreRequestKind::kClock, .keys = {"clock"}, .unless = {}, .value = {}};
+      .kind = StoreRequestKind::kClock, .keys = {"clock"}, .end_key = {}, .value = {}};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
   FARANDOLE_TRY(answer.reply.status);
   return TimePoint(std::chrono::nanoseconds(answer.reply.sum));
@@ -162,7 +165,7 @@ Status StoreClient::remove_all(const std::vector<std::string>& keys) {
 
 Status StoreClient::remove_some(std::vector<std::string> keys, const WaitLimit& limit) {
   StoreRequest request{
-      .kind = StoreRequestKind::kRemove, .keys = std::move(keys), .unless = {}, .value = {}};
+      .kind = StoreRequestKind::kRemove, .keys = std::move(keys), .end_key = {}, .value = {}};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, limit));
   return answer.reply.status;
 }
@@ -214,9 +217,9 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
   // The value may already be on its way. If it is not, the server answers the wait with kRetry.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
-  const WaitLimit last = answer_limit();
-  while (std::chrono::steady_clock::now() < last.deadline) {
-    auto answer = await_until(request.number, next_slice_end(last));
+  const WaitLimit reply_limit = answer_limit();
+  while (std::chrono::steady_clock::now() < reply_limit.deadline) {
+    auto answer = await_until(request.number, next_slice_end(reply_limit));
     if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return limit_status;
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
   }
@@ -230,7 +233,7 @@ Result<StoreClient::Answer> StoreClient::await_until(std::uint64_t number, TimeP
       inbox.wait_until(deadline, [&](const Inbox& state) {
         return state.awaited.at(number) || !state.connection_status.ok() || !state.is_being_read;
       });
-      if (auto& mine = inbox->awaited.at(number)) return *std::move(mine);
+      if (auto& answer = inbox->awaited.at(number)) return *std::move(answer);
       FARANDOLE_TRY(inbox->connection_status);
       if (inbox->is_being_read) return Status::retry("no answer yet");
       inbox->is_being_read = true;
@@ -246,10 +249,10 @@ void StoreClient::read_one(TimePoint deadline) {
   try {
     auto message = channel_->receive(deadline);
     if (message.ok()) return deliver(*std::move(message));
-    const bool over = message.status().code() != StatusCode::kRetry;
-    stop_reading(over ? explain(message.status()) : Status());
+    const bool has_ended = message.status().code() != StatusCode::kRetry;
+    stop_reading(has_ended ? explain(message.status()) : Status());
   } catch (const std::bad_alloc&) {
-    stop_reading({});  // this thread received nothing; another thread may read now
+    stop_reading({});  // this thread has received nothing; another thread may read now
     throw;
   }
 }
@@ -262,7 +265,7 @@ void StoreClient::deliver(UnixMessage message) {
     return stop_reading(Status::stop("there is no memory left for a message of " + owner_));
   }
   if (!reply) return stop_reading(malformed_message());
-  // Only the call that awaits this reply fails, because other threads still need the connection.
+  // Only the call that waits for this reply fails, because other threads still need the connection.
   if (!message.descriptor_status.ok()) reply->status = std::move(message.descriptor_status);
   {
     auto inbox = inbox_.lock();

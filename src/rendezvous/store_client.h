@@ -1,6 +1,6 @@
-// StoreClient: a worker's connection to the Store, which its launcher or another rank serves over a
-// Unix socket. If several threads wait at the same time, one of them reads the socket and delivers
-// to the others the replies that they wait for.
+// StoreClient: a worker's connection to the Store. The launcher or another rank serves the Store
+// over a Unix socket. If several threads wait at the same time, one of them reads the socket and
+// passes the replies to the other threads.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// In addition to the errors of Store, every call may return kStop if the process that serves the
-// Store has ended or does not answer.
+// Every call may also return kStop if the process that serves the Store has ended or does not
+// answer.
 class StoreClient final : public LocalStore {
  public:
   // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. The descriptor is
@@ -32,7 +32,7 @@ class StoreClient final : public LocalStore {
   StoreClient(std::unique_ptr<StoreChannel> channel, std::string owner);
 
   Status share(const std::string& key, LocalValue value) override;
-  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& unless,
+  Result<LocalValues> receive_all(const std::vector<std::string>& keys, const std::string& end_key,
                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove_all(const std::vector<std::string>& keys) override;
@@ -47,7 +47,7 @@ class StoreClient final : public LocalStore {
   struct Inbox {
     std::uint64_t next_number = 0;
     bool is_being_read = false;
-    Status connection_status;  // not ok if the connection has ended; then it says why
+    Status connection_status;  // not ok if the connection has ended
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
@@ -57,7 +57,7 @@ class StoreClient final : public LocalStore {
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
-  // Waits for the answer until `deadline`. Returns kRetry if it has not arrived.
+  // Waits for the answer. Returns kRetry at the deadline.
   Result<Answer> await_until(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);

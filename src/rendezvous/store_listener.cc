@@ -45,7 +45,7 @@ std::vector<std::string> StoreListener::serve_ready() {
       break;
     }
     if (!*connection) break;
-    const OtherEnd& peer = (*connection)->peer();
+    const ConnectionPeer& peer = (*connection)->peer();
     const std::string name = format_text("{} ({})", name_of(peer.party), peer.addresses);
     const Status adopted = server_.adopt_remote_client(name, *std::move(connection));
     if (!adopted.ok()) lines.push_back(name + " could not be accepted: " + adopted.message());

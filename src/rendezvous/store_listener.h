@@ -1,4 +1,4 @@
-// StoreListener: lets processes of the job on other hosts connect to a StoreServer. Strangers
+// StoreListener: lets processes of the job on other hosts connect to a StoreServer. Other processes
 // cannot connect, and the cost of their attempts is bounded (network/tcp/tcp_listener.h).
 #pragma once
 
@@ -13,18 +13,18 @@
 
 namespace farandole {
 
-// Only one thread at a time may use it: the one that serves the StoreServer.
+// Only one thread at a time may use it: the thread that serves the StoreServer.
 class StoreListener {
  public:
-  // `context` and `server` must outlive this object, and `context` also the server. `options` have
-  // the addresses and ports. Errors: as TcpListener::open().
+  // `context` and `server` must outlive this object; `context` must also outlive `server`.
+  // `options` have the addresses and ports. Errors: as TcpListener::open().
   static Result<std::unique_ptr<StoreListener>> open(const TlsContext& context,
                                                      ListenOptions options, StoreServer& server);
 
-  // A borrowed descriptor that is readable when serve_ready() has something to do.
-  int readiness() const { return events_.descriptor(); }
-  // Accepts the clients that wait, without blocking. Returns a line for every client that could not
-  // be accepted.
+  // A borrowed descriptor that is readable when serve_ready() has work.
+  int ready_descriptor() const { return events_.descriptor(); }
+  // Accepts all waiting clients without blocking. Returns a line for every client that could not be
+  // accepted.
   std::vector<std::string> serve_ready();
 
   void stop_listening() { listener_->stop_listening(); }

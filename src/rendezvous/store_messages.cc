@@ -40,7 +40,7 @@ Bytes StoreRequest::encode() const {
   writer.put(number);
   writer.put(static_cast<std::uint32_t>(keys.size()));
   for (const auto& key : keys) writer.put_text(key);
-  writer.put_text(unless);
+  writer.put_text(end_key);
   writer.put(delta);
   writer.put_text(as_text(value));
   return writer.take();
@@ -55,7 +55,7 @@ std::optional<StoreRequest> StoreRequest::decode(std::span<const std::byte> byte
   const auto key_count = reader.get<std::uint32_t>();
   for (std::uint32_t k = 0; k < key_count && reader.ok(); ++k)
     request.keys.push_back(reader.get_text());
-  request.unless = reader.get_text();
+  request.end_key = reader.get_text();
   request.delta = reader.get<std::int64_t>();
   request.value = get_bytes(reader);
   const bool complete = reader.ok() && reader.at_end() && !request.keys.empty();
@@ -70,11 +70,11 @@ Bytes StoreReply::encode() const {
   writer.put_text(status.message());
   writer.put(sum);
   writer.put(static_cast<std::uint32_t>(values.size()));
-  for (const auto& one : values) {
-    writer.put(static_cast<std::uint8_t>(one.has_value()));
-    if (!one) continue;
-    writer.put_text(as_text(one->bytes));
-    writer.put(one->descriptors);
+  for (const auto& value : values) {
+    writer.put(static_cast<std::uint8_t>(value.has_value()));
+    if (!value) continue;
+    writer.put_text(as_text(value->bytes));
+    writer.put(value->descriptors);
   }
   return writer.take();
 }
@@ -88,10 +88,10 @@ std::optional<StoreReply> StoreReply::decode(std::span<const std::byte> bytes) {
   reply.sum = reader.get<std::int64_t>();
   const auto value_count = reader.get<std::uint32_t>();
   for (std::uint32_t v = 0; v < value_count && reader.ok(); ++v) {
-    auto& one = reply.values.emplace_back();
+    auto& value = reply.values.emplace_back();
     if (reader.get<std::uint8_t>() == 0) continue;
-    one.emplace().bytes = get_bytes(reader);
-    one->descriptors = reader.get<std::uint32_t>();
+    value.emplace().bytes = get_bytes(reader);
+    value->descriptors = reader.get<std::uint32_t>();
   }
   if (!reader.ok() || !reader.at_end() || !status) return std::nullopt;
   reply.status = *std::move(status);

@@ -1,6 +1,6 @@
 // The messages between StoreClient and StoreServer. Every request except a cancel gets exactly one
 // reply, which has the request's number. After a cancel, the server answers the pending wait at
-// once. Descriptors are sent beside the bytes.
+// once. Descriptors are sent together with the bytes, as ancillary data.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,10 @@ inline constexpr std::uint8_t kStoreRequestKinds = 6;
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
   std::uint64_t number = 0;
-  std::vector<std::string>
-      keys;                // kWait and kRemove: one or several; otherwise one, which kClock ignores
-  std::string unless;      // kWait: the key that ends the wait early
-  std::int64_t delta = 0;  // kAdd
-  Bytes value;             // kSet
+  std::vector<std::string> keys;  // one; kWait and kRemove: one or more; kClock: unused
+  std::string end_key;            // kWait: the key that ends the wait early
+  std::int64_t delta = 0;         // kAdd
+  Bytes value;                    // kSet
 
   Bytes encode() const;
   // Empty if the bytes are not a request.
@@ -33,7 +32,7 @@ struct StoreRequest {
 
 struct StoreReplyValue {
   Bytes bytes;
-  std::uint32_t descriptors = 0;  // how many of the message's descriptors belong to this value
+  std::uint32_t descriptors = 0;  // how many of the message's descriptors it has
 
   bool operator==(const StoreReplyValue&) const = default;
 };
@@ -42,8 +41,8 @@ struct StoreReply {
   std::uint64_t number = 0;
   Status status;
   std::int64_t sum = 0;  // result of kAdd; kClock: the time in nanoseconds
-  // Result of kWait: the values of the first keys, as many as fit into one message. A value is
-  // empty if its key does not exist.
+  // Result of kWait: as many values as fit into one message, beginning with the first key. If a key
+  // does not exist, its value is empty.
   std::vector<std::optional<StoreReplyValue>> values;
 
   Bytes encode() const;

@@ -18,14 +18,14 @@ StoreReply reply() {
 }
 
 TEST(StoreMessages, ARequestIsDecodedAsItWasEncoded) {
-  const auto back = StoreRequest::decode(request().encode());
-  ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->kind, StoreRequestKind::kSet);
-  EXPECT_EQ(back->number, 7U);
-  EXPECT_EQ(back->keys, request().keys);
-  EXPECT_EQ(back->unless, "end");
-  EXPECT_EQ(back->delta, -3);
-  EXPECT_EQ(back->value, request().value);
+  const auto decoded = StoreRequest::decode(request().encode());
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(decoded->kind, StoreRequestKind::kSet);
+  EXPECT_EQ(decoded->number, 7U);
+  EXPECT_EQ(decoded->keys, request().keys);
+  EXPECT_EQ(decoded->end_key, "end");
+  EXPECT_EQ(decoded->delta, -3);
+  EXPECT_EQ(decoded->value, request().value);
 }
 
 TEST(StoreMessages, AReplyIsDecodedAsItWasEncoded) {
@@ -59,7 +59,8 @@ TEST(StoreMessages, ForeignBytesAreRejected) {
   Bytes unknown_code = reply().encode();
   unknown_code[sizeof(std::uint64_t)] = std::byte{200};
   EXPECT_FALSE(StoreReply::decode(unknown_code));
-  // `at` is the offset of the number of keys, then that of the length of the first key.
+  // `at` is first the offset of the number of keys, and then the offset of the length of the first
+  // key.
   for (const std::size_t at : {1 + sizeof(std::uint64_t), 5 + sizeof(std::uint64_t)}) {
     Bytes absurd = request().encode();
     for (std::size_t i = 0; i < 4; ++i) absurd[at + i] = std::byte{255};
@@ -67,7 +68,7 @@ TEST(StoreMessages, ForeignBytesAreRejected) {
   }
 }
 
-// If changed bytes are accepted as a message, encoding that message must give the same bytes.
+// If changed bytes are accepted as a message, encoding this message must give the same bytes again.
 TEST(StoreMessages, ChangedBytesAreRejectedOrDecodedExactly) {
   std::mt19937 random(7);
   std::size_t rejected = 0;

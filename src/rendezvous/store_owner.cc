@@ -23,10 +23,10 @@
 namespace farandole {
 namespace {
 
-// How long the owner, when it leaves, waits for the ranks that have not yet read the key
-// `complete`. Ranks read this key at once, unless they are stopped.
+// The longest time for which a leaving owner waits for ranks that have not yet read the key
+// `complete`. Ranks read this key at once unless they are stopped.
 constexpr auto kLeaveLimit = std::chrono::seconds(5);
-constexpr const char* kTooEarly = " before all ranks of the job had met";
+constexpr const char* kEndedEarlyText = " before all ranks of the job had met";
 
 // Returns the prefix of a formation's keys; empty if the key does not belong to a formation.
 std::string prefix_of(const std::string& key) {
@@ -36,9 +36,9 @@ std::string prefix_of(const std::string& key) {
 }
 
 int ms_until(TimePoint deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now();
+  const auto time_left = deadline - std::chrono::steady_clock::now();
   return static_cast<int>(
-      std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0));
+      std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(time_left).count(), 0));
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ StoreOwner::StoreOwner(std::unique_ptr<StoreServer> server)
 Result<std::unique_ptr<StoreOwner>> StoreOwner::create() {
   FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
   std::unique_ptr<StoreOwner> owner(new StoreOwner(std::move(server)));
-  owner->stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  owner->stop_event_ = Descriptor::above_standard_streams(::eventfd(0, EFD_CLOEXEC));
   if (!owner->stop_event_.valid())
     return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
   return owner;
@@ -68,7 +68,7 @@ Result<std::unique_ptr<StoreOwner>> StoreOwner::open(std::shared_ptr<const TlsCo
   owner->context_ = std::move(context);
   FARANDOLE_TRY_ASSIGN(owner->host_listener_,
                        StoreListener::open(*owner->context_, options, *owner->server_));
-  owner->server_->watch_ends(
+  owner->server_->set_end_watcher(
       [self = owner.get()](const std::string& client, const std::vector<std::string>& keys) {
         self->fail_formations_of(client, keys);
       });
@@ -101,12 +101,12 @@ StoreOwner::~StoreOwner() {
 }
 
 void StoreOwner::serve() {
-  begin_own_thread("farandole-store");
+  set_up_own_thread("farandole-store");
   try {
     while (!stop_requested_ || (!may_leave() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
-    // Closes all sockets, so that the ranks get an error at once.
+    // Destroy the server to close all sockets, so that the ranks get an error at once.
     if (listener_) listener_->close();
     host_listener_.reset();
     server_.reset();
@@ -114,22 +114,23 @@ void StoreOwner::serve() {
 }
 
 void StoreOwner::serve_once() {
-  // poll() ignores a descriptor of −1. Descriptors that cannot be sent now are tried again after a
-  // moment. Their sockets have room, so waiting for the server's readiness would be a busy loop.
+  // poll() ignores a descriptor of −1. If the kernel takes no more descriptors, the thread tries to
+  // send them again after a pause. It cannot poll the server meanwhile: the sockets have room, so
+  // poll() would return at once.
   const bool retries = server_->has_unsent_descriptors();
   std::array<pollfd, 4> entries{
-      pollfd{retries ? -1 : server_->readiness(), POLLIN, 0},
+      pollfd{retries ? -1 : server_->ready_descriptor(), POLLIN, 0},
       pollfd{listener_ ? listener_->descriptor().get() : -1, POLLIN, 0},
       pollfd{stop_requested_ ? -1 : stop_event_.get(), POLLIN, 0},
-      pollfd{host_listener_ ? host_listener_->readiness() : -1, POLLIN, 0}};
+      pollfd{host_listener_ ? host_listener_->ready_descriptor() : -1, POLLIN, 0}};
   int limit_ms = stop_requested_ ? ms_until(leave_deadline_) : -1;
   if (retries) limit_ms = 1;
   ::poll(entries.data(), entries.size(), limit_ms);
   if (entries[1].revents != 0) accept_all();
-  // Lines about clients that could not be accepted have no reader here; those clients get errors.
+  // The lines about rejected clients are ignored here, because these clients get errors.
   if (entries[3].revents != 0) (void)host_listener_->serve_ready();
   for (const std::string& line : server_->serve_ready())
-    if (listener_ && failure_.empty()) failure_ = line + kTooEarly;
+    if (listener_ && failure_.empty()) failure_ = line + kEndedEarlyText;
   report_failure();
   if (host_listener_) publish_whether_alone();
   if (entries[2].revents == 0) return;
@@ -138,15 +139,15 @@ void StoreOwner::serve_once() {
   leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
 }
 
-// Accepts all waiting connections. When all ranks have connected, or after an error, it closes the
-// listening socket and so releases the name.
+// Accepts all waiting connections. When all ranks have connected, or after an error, closes the
+// listening socket, which releases the name.
 void StoreOwner::accept_all() {
   while (missing_ranks_ > 0) {
     const Status accepted = accept_one();
     if (accepted.code() == StatusCode::kRetry) return;
     if (!accepted.ok()) {
-      // After a failure, the listening socket is closed below, because accepting the same
-      // connection would fail again at once.
+      // After a failure, the code below closes the listening socket, because accept() would fail
+      // again at once for the same connection.
       if (failure_.empty())
         failure_ =
             "the rank that keeps the rendezvous cannot take in another rank: " + accepted.message();
@@ -163,15 +164,15 @@ Status StoreOwner::accept_one() {
   return server_->adopt_client(name, std::move(client.socket));
 }
 
-// If the formation cannot complete any more, publishes the reason for all members, so that they
-// need not wait for the time-out.
+// If the formation can no longer complete, publishes the reason for all members, so that they need
+// not wait for the time-out.
 void StoreOwner::report_failure() {
-  has_result_ = has_result_ || server_->has_key_under(keys::complete(keys::kFirstEpoch));
+  has_result_ = has_result_ || server_->has_key_with_prefix(keys::complete(keys::kFirstEpoch));
   if (failure_.empty() || has_result_ || !in_formation()) return;
   (void)server_->set(keys::complete(keys::kFirstEpoch), keys::text_value(failure_));
 }
 
-// One of the clients is this process itself.
+// This process is also a client, so 1 means that no other rank is connected.
 void StoreOwner::publish_whether_alone() {
   const bool is_alone = server_->clients() <= 1;
   if (is_alone == is_alone_) return;
@@ -182,26 +183,26 @@ void StoreOwner::publish_whether_alone() {
     server_->remove(keys::others_have_left());
 }
 
-// A client that has ended cannot take part any more in the formations in which it has set keys.
+// If a client has ended, the formations in which it has set keys cannot complete.
 void StoreOwner::fail_formations_of(const std::string& client,
                                     const std::vector<std::string>& keys) {
-  const Bytes failure = keys::text_value(client + " has ended" + kTooEarly);
+  const Bytes failure = keys::text_value(client + " has ended" + kEndedEarlyText);
   for (const std::string& key : keys)
     if (const auto prefix = prefix_of(key); !prefix.empty())
       (void)server_->set(prefix + keys::complete(keys::kFirstEpoch),
-                         failure);  // keeps an earlier result
+                         failure);  // this does not replace an earlier result
 }
 
 bool StoreOwner::in_formation() const {
-  return server_->has_key_under(listener_ ? keys::in_epoch(keys::kFirstEpoch, "")
-                                          : keys::kEnginePrefix);
+  return server_->has_key_with_prefix(listener_ ? keys::in_epoch(keys::kFirstEpoch, "")
+                                                : keys::kEnginePrefix);
 }
 
 bool StoreOwner::may_leave() const { return server_->clients() == 0 || !in_formation(); }
 
 Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner> owner) {
-  // C++ destroys members in reverse order. So the client is destroyed first, and the owner does not
-  // wait for it.
+  // C++ destroys members in reverse order. So the client is destroyed before the owner, and the
+  // owner does not wait for this client.
   struct OwnerAndClient {
     std::unique_ptr<StoreOwner> owner;
     std::unique_ptr<StoreClient> client;
@@ -209,10 +210,10 @@ Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner
   FARANDOLE_TRY_ASSIGN(Descriptor own_client, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own_client)));
   FARANDOLE_TRY(owner->start());
-  // A shared_ptr, so that the returned Store keeps both parts alive. It has no other owner.
-  auto held = std::make_shared<OwnerAndClient>(std::move(owner),
-                                               StoreClient::from_socket(std::move(socket)));
-  return std::shared_ptr<LocalStore>(held, held->client.get());
+  // It is a shared_ptr so that the returned Store keeps both objects alive. It has no other owner.
+  auto owner_and_client = std::make_shared<OwnerAndClient>(
+      std::move(owner), StoreClient::from_socket(std::move(socket)));
+  return std::shared_ptr<LocalStore>(owner_and_client, owner_and_client->client.get());
 }
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
-// StoreOwner: serves a Store of a job inside one of its members, for jobs that another launcher
-// started. It is a StoreServer with a thread of its own and a listening socket to which the other
-// ranks connect: those of this host, or those of all hosts.
+// StoreOwner: serves a Store of a job in one of its members, for jobs that another launcher has
+// started. It is a StoreServer with its own thread and a listening socket to which the other ranks
+// of this host or of all hosts connect.
 #pragma once
 
 #include <sys/types.h>
@@ -30,8 +30,8 @@ class StoreOwner {
   // PrefixedStore). `options` have the addresses and the port. Errors: as TcpListener::open().
   static Result<std::unique_ptr<StoreOwner>> open(std::shared_ptr<const TlsContext> context,
                                                   const ListenOptions& options);
-  // Waits, a few seconds at most, until a formation that has begun is over. In a forked child, it
-  // only closes the listening socket.
+  // Waits until a running formation is over, but only for a few seconds. In a forked child, only
+  // closes the listening socket.
   ~StoreOwner();
   StoreOwner(const StoreOwner&) = delete;
   StoreOwner& operator=(const StoreOwner&) = delete;
@@ -57,25 +57,25 @@ class StoreOwner {
   bool in_formation() const;
   bool may_leave() const;
 
-  std::optional<UnixListener> listener_;       // for the ranks of this host
-  int missing_ranks_ = 0;                      // how many of them have not connected yet
+  std::optional<UnixListener> listener_;  // for the ranks of this host
+  int missing_ranks_ = 0;  // the number of ranks of this host that have not connected yet
   std::shared_ptr<const TlsContext> context_;  // also owned by connections of the process
   pid_t owner_pid_;
-  std::string failure_;      // why the one formation fails; empty if it does not
-  bool has_result_ = false;  // whether formation has succeeded or failed
-  bool is_alone_ = false;    // no other rank of any host is connected
-  // When the thread has started, only it uses these two. It destroys them if memory runs out.
+  std::string failure_;      // why the formation fails; empty if it does not fail
+  bool has_result_ = false;  // whether the formation has succeeded or failed
+  bool is_alone_ = false;    // no other rank is connected
+  // After start(), only the thread uses these two objects. It destroys them if memory runs out.
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<StoreListener> host_listener_;  // for the ranks of all hosts
   Descriptor stop_event_;
   bool stop_requested_ = false;
   TimePoint leave_deadline_{};  // the destructor waits until then
-  // A forked child does not touch it, because the thread does not exist there.
+  // A forked child must not touch this object, because the thread does not exist in the child.
   std::unique_ptr<std::thread> thread_;
 };
 
-// Starts the owner, and returns a Store for this process itself. The Store keeps the owner; when it
-// is destroyed, it waits for the other ranks as ~StoreOwner() does. Errors: kStop.
+// Starts the owner, and returns a Store for this process. The Store keeps the owner alive; its
+// destructor waits for the other ranks like ~StoreOwner(). Errors: kStop.
 Result<std::shared_ptr<LocalStore>> start_and_connect(std::unique_ptr<StoreOwner> owner);
 
 }  // namespace farandole

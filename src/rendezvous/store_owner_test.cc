@@ -1,5 +1,5 @@
-// Memory runs out in the thread that serves a Store. This test is a program of its own, because it
-// replaces operator new.
+// Tests the case that memory runs out in the thread that serves a Store. The test is a separate
+// program, because it replaces operator new.
 #include "rendezvous/store_owner.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ bool lacks_memory() {
 }  // namespace
 }  // namespace farandole
 
-// The linker prefers these definitions of the program to those of the C++ library.
+// These definitions replace the definitions of the C++ library.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (farandole::lacks_memory()) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes)) return memory;
@@ -75,9 +75,11 @@ TEST(StoreOwner, ClosesTheConnectionsBetweenHostsWhenMemoryRunsOut) {
   const auto own = *open_hosted_store(options, {}, long_limit());
   const auto other = *RemoteStore::connect(options, long_limit());
   ASSERT_EQ(other->set("key", {}), Status());
-  const TimePoint guard = soon();
-  const std::function<bool()> late = [guard] { return std::chrono::steady_clock::now() > guard; };
-  std::jthread waiting([&] { expect_closed(wait_for_other_ranks(*own, late)); });
+  const TimePoint deadline = test_deadline();
+  const std::function<bool()> deadline_passed = [deadline] {
+    return std::chrono::steady_clock::now() > deadline;
+  };
+  std::jthread waiting([&] { expect_closed(wait_for_other_ranks(*own, deadline_passed)); });
   const OwnerWithoutMemory without_memory;
   expect_closed(other->set("other key", {}));
   waiting.join();

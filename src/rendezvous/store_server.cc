@@ -17,18 +17,20 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // after these, another client gets its turn
+constexpr int kRequestsPerTurn = 16;  // after these, the server serves another client
 constexpr std::size_t kWaitsPerClientMax = 1024;
-// Upper bound of the bytes of a reply without its values.
+// An upper bound for the size of a reply without its values.
 constexpr std::size_t kReplyHeadBytesMax = 64;
-// Upper bound of the bytes that a reply needs for a value, in addition to the value's own bytes.
+// An upper bound for the bytes that a reply needs for a value, in addition to the bytes of the
+// value.
 constexpr std::size_t kValueHeadBytesMax = 16;
-// How many bytes of answers may wait for a client of another host.
+// The limit for the bytes of answers that wait for a client of another host.
 constexpr std::size_t kOutboxBytesMax = std::size_t{4} << 20;
 
-// Returns the events for which epoll watches a client. While answers are unsent, no requests are
-// read. If a client's next request has already left the kernel, also waits for room to send. A
-// socket nearly always has room, so this client gets its next turn at once.
+// Returns the events for which epoll watches a client. While answers are unsent, the server reads
+// no requests. If the channel already holds the client's next request, epoll must report the client
+// although its socket has no bytes to read. So it then also watches for room to send, which a
+// socket nearly always has.
 std::uint32_t epoll_events_for(bool all_sent, bool has_received) {
   if (!all_sent) return EPOLLOUT;
   return has_received ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -71,11 +73,11 @@ Status StoreServer::adopt_remote_client(std::string name, std::unique_ptr<Connec
 
 Status StoreServer::add_connection(Client client) {
   const std::uint64_t id = next_client_++;
-  client.interest = epoll_events_for(client.outbox.empty(), client.channel->has_received());
-  epoll_event interest{};
-  interest.events = client.interest;
-  interest.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.channel->descriptor(), &interest) != 0)
+  client.watched_events = epoll_events_for(client.outbox.empty(), client.channel->has_received());
+  epoll_event watched_events{};
+  watched_events.events = client.watched_events;
+  watched_events.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.channel->descriptor(), &watched_events) != 0)
     return Status::stop(std::string("epoll_ctl failed: ") + std::strerror(errno));
   clients_.emplace(id, std::move(client));
   return {};
@@ -126,25 +128,25 @@ std::vector<std::string> StoreServer::serve_ready() {
     if (found == clients_.end()) continue;
     flush(found->second);
     read_requests(id);
-    update_interest(id, found->second);
+    update_watched_events(id, found->second);
   }
   return drop_closed();
 }
 
 void StoreServer::read_requests(std::uint64_t id) {
   Client& client = clients_.at(id);
-  for (int i = 0; i < kRequestsPerTurn && client.outbox.empty() && !client.gone; ++i) {
+  for (int i = 0; i < kRequestsPerTurn && client.outbox.empty() && !client.disconnected; ++i) {
     auto message = client.channel->try_receive();
     if (!message.ok()) {
       const Status status = message.status();
       if (status.code() == StatusCode::kRetry) return;
-      client.gone = true;
+      client.disconnected = true;
       if (status.code() != StatusCode::kRebuildGroup) client.complaint = status.message();
       return;
     }
     auto request = StoreRequest::decode(message->bytes);
     if (!request) {
-      client.gone = true;
+      client.disconnected = true;
       client.complaint = "it sent a malformed message of " + std::to_string(message->bytes.size()) +
                          " bytes; do it and " + name_ + " run the same version of Farandole?";
       return;
@@ -189,7 +191,7 @@ void StoreServer::serve(std::uint64_t id, StoreRequest request,
 }
 
 void StoreServer::begin_wait(std::uint64_t id, StoreRequest request) {
-  Waiter waiter{id, request.number, {std::move(request.keys), std::move(request.unless)}};
+  Waiter waiter{id, request.number, {std::move(request.keys), std::move(request.end_key)}};
   if (table_.is_over(waiter.wait)) return answer_with_values(waiter);
   Client& client = clients_.at(id);
   if (client.waits >= kWaitsPerClientMax)
@@ -201,11 +203,11 @@ void StoreServer::begin_wait(std::uint64_t id, StoreRequest request) {
 }
 
 void StoreServer::cancel_wait(std::uint64_t id, std::uint64_t number) {
-  const auto mine = std::ranges::find_if(waiters_, [&](const Waiter& waiter) {
+  const auto found = std::ranges::find_if(waiters_, [&](const Waiter& waiter) {
     return waiter.client == id && waiter.number == number;
   });
-  if (mine == waiters_.end()) return;
-  waiters_.erase(mine);
+  if (found == waiters_.end()) return;
+  waiters_.erase(found);
   --clients_.at(id).waits;
   reject(id, number, Status::retry("cancelled"));
 }
@@ -222,7 +224,7 @@ void StoreServer::answer_waiters(const std::string& key) {
   }
 }
 
-// The client asks again for values that do not fit into the message.
+// The client sends another request for the values that do not fit into this message.
 void StoreServer::answer_with_values(const Waiter& waiter) {
   StoreReply answer;
   answer.number = waiter.number;
@@ -258,7 +260,7 @@ void StoreServer::reply(std::uint64_t id, const StoreReply& reply,
                         std::vector<SharedStoreValue> values) {
   Client& client = clients_.at(id);
   send_answer(client, {reply.encode(), std::move(values)});
-  update_interest(id, client);
+  update_watched_events(id, client);
 }
 
 void StoreServer::send_answer(Client& client, Outgoing answer) {
@@ -266,13 +268,13 @@ void StoreServer::send_answer(Client& client, Outgoing answer) {
   client.outbox.push_back(std::move(answer));
   flush(client);
   if (client.channel->passes_descriptors() || client.outbox_bytes <= kOutboxBytesMax) return;
-  client.gone = true;
+  client.disconnected = true;
   client.complaint = "it does not read its answers, of which " +
                      std::to_string(client.outbox_bytes) + " bytes wait";
 }
 
 void StoreServer::flush(Client& client) {
-  while (!client.outbox.empty() && !client.gone) {
+  while (!client.outbox.empty() && !client.disconnected) {
     const Outgoing& next = client.outbox.front();
     std::vector<int> numbers;
     for (const auto& value : next.values)
@@ -280,7 +282,7 @@ void StoreServer::flush(Client& client) {
     const Status sent = client.channel->try_send(next.bytes, numbers);
     if (sent.code() == StatusCode::kRetry) return;
     if (!sent.ok()) {
-      client.gone = true;
+      client.disconnected = true;
       if (sent.code() != StatusCode::kRebuildGroup) client.complaint = sent.message();
       return;
     }
@@ -296,27 +298,27 @@ bool StoreServer::has_unsent_descriptors() const {
   });
 }
 
-void StoreServer::update_interest(std::uint64_t id, Client& client) {
-  const auto wanted = epoll_events_for(client.outbox.empty(), client.channel->has_received());
-  if (wanted == client.interest) return;
-  client.interest = wanted;
-  epoll_event interest{};
-  interest.events = wanted;
-  interest.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.channel->descriptor(), &interest) == 0)
+void StoreServer::update_watched_events(std::uint64_t id, Client& client) {
+  const auto events = epoll_events_for(client.outbox.empty(), client.channel->has_received());
+  if (events == client.watched_events) return;
+  client.watched_events = events;
+  epoll_event watched_events{};
+  watched_events.events = events;
+  watched_events.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.channel->descriptor(), &watched_events) == 0)
     return;
-  client.gone = true;
+  client.disconnected = true;
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
 }
 
-// Forgets keys that were removed, so that the list stays short however often a job forms.
+// Forgets removed keys, so that the list stays short even after many formations.
 void StoreServer::remember_key(Client& client, const std::string& key) const {
   constexpr std::size_t kKeptKeys = 64;
-  if (client.keys.size() >= kKeptKeys) keep_existing(client.keys);
+  if (client.keys.size() >= kKeptKeys) erase_missing_keys(client.keys);
   client.keys.push_back(key);
 }
 
-void StoreServer::keep_existing(std::vector<std::string>& keys) const {
+void StoreServer::erase_missing_keys(std::vector<std::string>& keys) const {
   std::erase_if(keys, [&](const std::string& key) {
     const auto found = table_.find(key);
     return found.ok() && *found == nullptr;
@@ -327,7 +329,7 @@ std::vector<std::string> StoreServer::drop_closed() {
   std::vector<std::string> complaints;
   std::vector<std::pair<std::string, std::vector<std::string>>> ended;
   for (auto entry = clients_.begin(); entry != clients_.end();) {
-    if (!entry->second.gone) {
+    if (!entry->second.disconnected) {
       ++entry;
       continue;
     }
@@ -337,14 +339,14 @@ std::vector<std::string> StoreServer::drop_closed() {
     else if (entry->second.connected_by_itself)
       complaints.push_back(entry->second.name + " has ended");
     std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.client == entry->first; });
-    // Remove the socket from epoll explicitly: closing it does not remove it if a child that is
-    // just being started has a copy.
+    // Remove the socket from epoll explicitly. Closing the socket does not remove it if a child
+    // process that is just being started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.channel->descriptor(), nullptr);
     if (end_watcher_) ended.emplace_back(entry->second.name, std::move(entry->second.keys));
     entry = clients_.erase(entry);
   }
   for (auto& [name, keys] : ended) {
-    keep_existing(keys);
+    erase_missing_keys(keys);
     end_watcher_(name, keys);
   }
   return complaints;

@@ -1,6 +1,6 @@
-// StoreServer: a Store, served by the job's launcher or by one of its ranks. It has no
-// thread: a loop of the serving process polls readiness() and calls serve_ready(), which never
-// blocks, whatever the workers do.
+// StoreServer: a Store that the job's launcher or one of its ranks serves. It has no thread: a loop
+// of the serving process polls ready_descriptor() and calls serve_ready(). No behaviour of the
+// workers can make serve_ready() block.
 #pragma once
 
 #include <cstdint>
@@ -29,49 +29,53 @@ class StoreServer {
   // `name` is the name of the serving process in error texts ("the launcher"). Errors: kStop.
   static Result<std::unique_ptr<StoreServer>> create(std::string name);
 
-  // Returns the socket that a worker inherits. It is close-on-exec, so the launcher clears that
-  // flag in the child. `name` is the worker's name in messages ("rank 3"). Errors: kStop.
+  // Returns the socket that a worker inherits. The socket is close-on-exec, so the launcher must
+  // clear this flag in the child. `name` is the worker's name in messages ("rank 3"). Errors:
+  // kStop.
   Result<Descriptor> add_client(std::string name);
   // Adds a client of this host that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
   // Adds a client of another host, which gets no descriptors. Errors: kStop.
   Status adopt_remote_client(std::string name, std::unique_ptr<Connection> connection);
 
-  // Store::set and Store::add, and a read without a wait, for the serving process itself.
+  // For the serving process itself: Store::set, Store::add, and reads without a wait.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   void remove(const std::string& key) { (void)table_.remove_all({key}); }
   // Removes all keys that begin with the prefix.
-  void remove_under(const std::string& prefix) { table_.remove_under(prefix); }
-  // The value of a key that has an i64; empty if there is no such value.
+  void remove_with_prefix(const std::string& prefix) { table_.remove_with_prefix(prefix); }
+  // Returns the value of a key that holds an i64; empty if there is no such value.
   std::optional<std::int64_t> number_at(const std::string& key) const;
-  // The bytes of a key's value; empty if there is no such key.
+  // Returns the bytes of a key's value; empty if the key does not exist.
   std::optional<Bytes> bytes_at(const std::string& key) const;
-  // The value of a key that has a text; empty if there is no such value.
+  // Returns the value of a key that holds a text; empty if there is no such value.
   std::optional<std::string> text_at(const std::string& key) const;
 
-  // Called when a client's connection has ended, with the client's name and those keys that the
-  // client has set and that still exist.
+  // Called when a client's connection has ended, with the client's name and the existing keys that
+  // the client has set.
   using EndWatcher =
       std::function<void(const std::string& client, const std::vector<std::string>& keys)>;
-  // Call it before the first client comes.
-  void watch_ends(EndWatcher watcher) { end_watcher_ = std::move(watcher); }
+  // Call it before the first client is added.
+  void set_end_watcher(EndWatcher watcher) { end_watcher_ = std::move(watcher); }
 
-  // A borrowed descriptor that is readable when serve_ready() has something to do.
-  int readiness() const { return epoll_.get(); }
+  // A borrowed descriptor that is readable when serve_ready() has work.
+  int ready_descriptor() const { return epoll_.get(); }
   // Serves all requests that have arrived, without blocking. Returns a line for every client that
-  // was dropped because it misbehaved, and for every ended client that had connected by itself.
+  // was dropped because it misbehaved. Also returns a line for every ended client that had
+  // connected by itself.
   std::vector<std::string> serve_ready();
-  // Whether an answer with descriptors is still to be sent. The kernel may take no more descriptors
-  // from this user until a worker has read some; readiness() cannot tell when that is.
+  // Whether an answer with descriptors is unsent. The kernel may refuse further descriptors of this
+  // user until a worker has read some. ready_descriptor() does not show when this has happened.
   bool has_unsent_descriptors() const;
   std::size_t clients() const { return clients_.size(); }
-  bool has_key_under(const std::string& prefix) const { return table_.has_key_under(prefix); }
+  bool has_key_with_prefix(const std::string& prefix) const {
+    return table_.has_key_with_prefix(prefix);
+  }
 
  private:
   struct Outgoing {
     Bytes bytes;
-    std::vector<SharedStoreValue> values;  // their descriptors are sent with the bytes
+    std::vector<SharedStoreValue> values;  // with the descriptors of the message
   };
   struct Client {
     std::string name;
@@ -80,9 +84,9 @@ class StoreServer {
     std::size_t outbox_bytes = 0;
     std::size_t waits = 0;
     bool connected_by_itself = false;
-    std::vector<std::string> keys{};  // the keys that it has set; only for the watcher of ends
-    std::uint32_t interest = 0;       // what epoll waits for
-    bool gone = false;
+    std::vector<std::string> keys{};   // the keys that the client has set; only for end_watcher_
+    std::uint32_t watched_events = 0;  // the events that epoll watches
+    bool disconnected = false;
     std::string complaint;
   };
   struct Waiter {
@@ -106,10 +110,10 @@ class StoreServer {
   void reply(std::uint64_t id, const StoreReply& reply, std::vector<SharedStoreValue> values);
   static void send_answer(Client& client, Outgoing answer);
   static void flush(Client& client);
-  void update_interest(std::uint64_t id, Client& client);
+  void update_watched_events(std::uint64_t id, Client& client);
   std::vector<std::string> drop_closed();
   void remember_key(Client& client, const std::string& key) const;
-  void keep_existing(std::vector<std::string>& keys) const;
+  void erase_missing_keys(std::vector<std::string>& keys) const;
 
   std::string name_;
   EndWatcher end_watcher_;

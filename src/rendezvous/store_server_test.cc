@@ -70,28 +70,29 @@ TEST(StoreServer, AWaitingWorkerLearnsThatTheLauncherEnds) {
 
 TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
   ServingThread serving(2);
-  auto good = client_of(serving, 0);
+  auto healthy_client = client_of(serving, 0);
   ASSERT_EQ(::send(serving.end(1).get(), "nonsense", 8, 0), 8);
-  auto bad = client_of(serving, 1);
-  EXPECT_EQ(bad->set("key", {}).code(), StatusCode::kStop);
-  EXPECT_TRUE(good->set("key", {}).ok());
+  auto misbehaving_client = client_of(serving, 1);
+  EXPECT_EQ(misbehaving_client->set("key", {}).code(), StatusCode::kStop);
+  EXPECT_TRUE(healthy_client->set("key", {}).ok());
   EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
 }
 
-// As in CVE-2026-25506 of MUNGE: there, such a length made the server write past its memory, and
-// tell its key.
-TEST(StoreServer, ALengthThatLiesGetsNoAnswer) {
-  const Bytes good = StoreRequest{StoreRequestKind::kSet, 1, {"key"}, "unless", 0, {}}.encode();
-  const std::size_t count = 1 + sizeof(std::uint64_t);  // where the number of keys is
-  const std::size_t key = count + 4, unless = key + 4 + 3;
-  for (const std::size_t at : {count, key, unless}) {
+// In CVE-2026-25506 of MUNGE, such a length made the server write beyond its memory and reveal its
+// key.
+TEST(StoreServer, AMessageWithAWrongLengthGetsNoAnswer) {
+  const Bytes valid_request =
+      StoreRequest{StoreRequestKind::kSet, 1, {"key"}, "unless", 0, {}}.encode();
+  const std::size_t count = 1 + sizeof(std::uint64_t);  // the offset of the number of keys
+  const std::size_t key = count + 4, end_key = key + 4 + 3;
+  for (const std::size_t at : {count, key, end_key}) {
     for (const std::uint32_t length : {200U, 1U << 16U, 1U << 31U, 0xffff'fff0U, 0xffff'ffffU}) {
       ServingThread serving(2);
       auto other = client_of(serving, 0);
-      Bytes lying = good;
-      std::memcpy(lying.data() + at, &length, sizeof(length));
-      ASSERT_EQ(::send(serving.end(1).get(), lying.data(), lying.size(), 0),
-                static_cast<ssize_t>(lying.size()));
+      Bytes wrong_length = valid_request;
+      std::memcpy(wrong_length.data() + at, &length, sizeof(length));
+      ASSERT_EQ(::send(serving.end(1).get(), wrong_length.data(), wrong_length.size(), 0),
+                static_cast<ssize_t>(wrong_length.size()));
       std::byte answer{};
       EXPECT_EQ(::recv(serving.end(1).get(), &answer, 1, 0), 0) << at << " " << length;
       EXPECT_TRUE(other->set("key", {}).ok());
@@ -102,14 +103,14 @@ TEST(StoreServer, ALengthThatLiesGetsNoAnswer) {
 
 TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   ServingThread serving(2);
-  auto good = client_of(serving, 0);
+  auto healthy_client = client_of(serving, 0);
   {
     // This worker disconnects while its wait is unanswered.
     send_request(serving.end(1), StoreRequestKind::kWait, 1, "key");
     serving.end(1).reset();
   }
-  EXPECT_TRUE(good->set("key", {}).ok());
-  EXPECT_TRUE(good->wait("key", long_limit()).ok());
+  EXPECT_TRUE(healthy_client->set("key", {}).ok());
+  EXPECT_TRUE(healthy_client->wait("key", long_limit()).ok());
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
@@ -157,7 +158,7 @@ TEST(StoreServer, OneRequestAndOneReplyServeManyKeys) {
   const auto server = StoreServer::create("the launcher").value();
   const Descriptor end = server->add_client("rank 0").value();
   StoreRequest request{
-      .kind = StoreRequestKind::kWait, .number = 1, .keys = {}, .unless = {}, .value = {}};
+      .kind = StoreRequestKind::kWait, .number = 1, .keys = {}, .end_key = {}, .value = {}};
   std::vector<StoreReplyValue> values;
   for (std::uint8_t k = 0; k < kUnixMessageDescriptorsMax / 2; ++k) {
     request.keys.push_back("key " + std::to_string(k));
@@ -174,35 +175,35 @@ TEST(StoreServer, OneRequestAndOneReplyServeManyKeys) {
   EXPECT_THAT(reply.values, ElementsAreArray(values));
 }
 
-TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
+TEST(StoreServer, ADroppedWorkerIsIgnoredEvenIfItsSocketHasACopy) {
   auto server = StoreServer::create("the launcher");
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
   ASSERT_TRUE(end.ok());
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
-  const Descriptor until(pipe[0]);
-  Descriptor child_lives(pipe[1]);
+  const Descriptor read_end(pipe[0]);
+  Descriptor write_end(pipe[1]);
   const pid_t child = ::fork();
   if (child == 0) {
-    child_lives.reset();
+    write_end.reset();
     char byte = 0;
-    ::_exit(::read(until.get(), &byte, 1) == 0 ? 0 : 1);
+    ::_exit(::read(read_end.get(), &byte, 1) == 0 ? 0 : 1);
   }
   ASSERT_EQ(::send(end->get(), "nonsense", 8, 0), 8);
   EXPECT_THAT((*server)->serve_ready(), ElementsAre(HasSubstr("rank 0")));
   ASSERT_EQ(::send(end->get(), "nonsense", 8, 0), 8);
   EXPECT_THAT((*server)->serve_ready(), IsEmpty());
-  child_lives.reset();
+  write_end.reset();
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   ServingThread serving(2);
-  auto good = client_of(serving, 0);
-  ASSERT_TRUE(good->set("big", Bytes(kStoreValueBytesMax)).ok());
+  auto healthy_client = client_of(serving, 0);
+  ASSERT_TRUE(healthy_client->set("big", Bytes(kStoreValueBytesMax)).ok());
   const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"big"}, {}, 0, {}}.encode();
-  // Sends until all buffers are full with the silent client's requests and replies.
+  // Sends requests of the silent client until all buffers are full of requests and replies.
   const int silent = serving.end(1).get();
   int sent = 0;
   for (int rejected = 0; rejected < 100;) {
@@ -210,9 +211,9 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
       ++rejected;
     else
       ++sent;
-    EXPECT_TRUE(good->add("count", 1).ok());
+    EXPECT_TRUE(healthy_client->add("count", 1).ok());
   }
-  // When the silent client finally reads, it must get every answer.
+  // When the silent client reads at last, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
   for (int i = 0; i < sent; ++i)
     ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),
@@ -230,13 +231,13 @@ TEST(StoreServer, SaysWhetherDescriptorsAreStillToBeSent) {
   EXPECT_FALSE(server->has_unsent_descriptors());
 
   const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"key"}, {}, 0, {}}.encode();
-  int asked = 0;
-  for (; asked < 1000 && !server->has_unsent_descriptors(); ++asked) {
+  int requests = 0;
+  for (; requests < 1000 && !server->has_unsent_descriptors(); ++requests) {
     ASSERT_EQ(reader.try_send(ask, {}), Status());
     EXPECT_THAT(server->serve_ready(), IsEmpty());
   }
-  EXPECT_TRUE(server->has_unsent_descriptors()) << "the socket takes " << asked << " answers";
-  for (int answers = 0; answers < asked; ++answers) {
+  EXPECT_TRUE(server->has_unsent_descriptors()) << "the socket takes " << requests << " answers";
+  for (int answers = 0; answers < requests; ++answers) {
     const auto answer = reader.try_receive();
     ASSERT_TRUE(answer.ok()) << answer.status().message();
     EXPECT_EQ(answer->descriptors.size(), 1U);
@@ -254,7 +255,7 @@ TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
   EXPECT_EQ(client->add("count", 1).value(), 6);
 }
 
-// Answers one request as a launcher does, with a descriptor.
+// Answers one request with a descriptor, like a launcher.
 void answer_with_descriptor(const UnixSocket& server) {
   const auto message = server.receive(long_limit().deadline);
   ASSERT_TRUE(message.ok());
@@ -292,8 +293,8 @@ TEST(StoreClient, ReplacesAValueOnlyAsLongAsTheLimitAllows) {
   auto ends = UnixSocket::make_pair();
   ASSERT_TRUE(ends.ok());
   const auto client = StoreClient::from_socket(std::move(ends->second));
-  int asked = 0;
-  const std::function<bool()> interrupted = [&asked] { return ++asked == 2; };
+  int interrupt_checks = 0;
+  const std::function<bool()> interrupted = [&interrupt_checks] { return ++interrupt_checks == 2; };
   EXPECT_EQ(client->replace("key", {}, {TimePoint::max(), interrupted}),
             Status::retry("interrupted while waiting for the rendezvous key `key`"));
 }
@@ -317,10 +318,10 @@ TEST(StoreClient, AnAnswerThatDoesNotFitTheWaitIsRejected) {
   auto client = StoreClient::connect(ends->second.descriptor().get());
   ASSERT_TRUE(client.ok());
   const StoreReplyValue plain{Bytes(1), 0};
-  const std::vector<std::vector<std::optional<StoreReplyValue>>> misfits{
+  const std::vector<std::vector<std::optional<StoreReplyValue>>> mismatched_values{
       {}, {plain, plain, plain}, {plain, std::nullopt}, {plain, StoreReplyValue{{}, 1}}};
   std::jthread server([&] {
-    for (const auto& values : misfits) {
+    for (const auto& values : mismatched_values) {
       const auto message = ends->first.receive(long_limit().deadline);
       const auto request = StoreRequest::decode(message.value().bytes);
       const StoreReply reply{
@@ -328,14 +329,14 @@ TEST(StoreClient, AnAnswerThatDoesNotFitTheWaitIsRejected) {
       ASSERT_TRUE(ends->first.send(reply.encode(), {}, long_limit().deadline).ok());
     }
   });
-  for (std::size_t i = 0; i < misfits.size(); ++i) {
+  for (std::size_t i = 0; i < mismatched_values.size(); ++i) {
     const auto values = (*client)->wait_for_all({"a", "b"}, "", long_limit());
     EXPECT_EQ(values.status().code(), StatusCode::kStop);
     EXPECT_THAT(values.status().message(), HasSubstr("malformed message")) << i;
   }
 }
 
-TEST(StoreClient, ManyThreadsThatWaitInVainAllGiveUp) {
+TEST(StoreClient, ManyThreadsThatWaitReturnAtTheDeadline) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
   std::vector<std::jthread> threads;
@@ -410,7 +411,7 @@ TEST(StoreServer, TooManyWaitsOfAWorkerAreAnError) {
   auto socket = UnixSocket::adopt(std::move(serving.end(0)));
   ASSERT_TRUE(socket.ok());
   StoreRequest request{
-      .kind = StoreRequestKind::kWait, .number = 0, .keys = {"never"}, .unless = {}, .value = {}};
+      .kind = StoreRequestKind::kWait, .number = 0, .keys = {"never"}, .end_key = {}, .value = {}};
   for (; request.number <= 1024; ++request.number)
     ASSERT_TRUE(socket->send(request.encode(), {}, long_limit().deadline).ok());
   const auto message = socket->receive(long_limit().deadline);

@@ -59,10 +59,11 @@ Result<SharedStoreValue> StoreTable::find(const std::string& key) const {
   return *value;
 }
 
-// Continues where the last call stopped, so that a wait checks few keys whenever a key is written.
-// Keys may have been removed meanwhile, so this checks all keys again before it returns true.
+// Continues at the key where the last call stopped, so that a wait checks few keys each time a key
+// is written. Keys may have been removed in the meantime. So it checks all keys again before it
+// returns true.
 bool StoreTable::is_over(StoreWait& wait) const {
-  if (entries_.contains(wait.unless)) return true;
+  if (entries_.contains(wait.end_key)) return true;
   const auto first_missing = [&](std::size_t from) {
     const auto begin = wait.keys.begin() + static_cast<std::ptrdiff_t>(from);
     const auto missing = std::find_if(begin, wait.keys.end(), [this](const std::string& key) {
@@ -101,12 +102,12 @@ Status StoreTable::remove_all(const std::vector<std::string>& keys) {
   return {};
 }
 
-bool StoreTable::has_key_under(const std::string& prefix) const {
+bool StoreTable::has_key_with_prefix(const std::string& prefix) const {
   const auto first = entries_.lower_bound(prefix);
   return first != entries_.end() && first->first.starts_with(prefix);
 }
 
-void StoreTable::remove_under(const std::string& prefix) {
+void StoreTable::remove_with_prefix(const std::string& prefix) {
   auto next = entries_.lower_bound(prefix);
   while (next != entries_.end() && next->first.starts_with(prefix)) next = entries_.erase(next);
 }

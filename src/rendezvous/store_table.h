@@ -1,6 +1,6 @@
-// StoreTable: the contents of a Store, without waiting or locks. Every implementation of Store
-// keeps its keys in a StoreTable, so limits and errors are the same everywhere. Only the values of
-// a LocalStore have descriptors.
+// StoreTable: the contents of a Store, without waits or locks. Every implementation of Store keeps
+// its keys in a StoreTable, so that limits and errors are the same in all of them. Only the values
+// of a LocalStore have descriptors.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 
 namespace farandole {
 
-// How many keys may exist at one time.
+// The largest number of keys that may exist at the same time.
 inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 
 // A wait for several keys, as in LocalStore::receive_all().
 struct StoreWait {
   std::vector<std::string> keys;
-  std::string unless;
+  std::string end_key;
   std::size_t missing = 0;  // index of the first key that did not exist at the last is_over()
 
-  // Whether the wait may be over when this key has been written.
-  bool awaits(const std::string& key) const { return key == keys[missing] || key == unless; }
+  // Whether the wait may be over after this key was written.
+  bool awaits(const std::string& key) const { return key == keys[missing] || key == end_key; }
 };
 
-// Owned by the table, and by answers that are still to be sent.
+// Owned by the table and by unsent answers.
 using SharedStoreValue = std::shared_ptr<const LocalValue>;
 
 // Only one thread at a time may use it. Errors: those of Store.
@@ -41,8 +41,8 @@ class StoreTable {
   bool is_over(StoreWait& wait) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove_all(const std::vector<std::string>& keys);
-  bool has_key_under(const std::string& prefix) const;
-  void remove_under(const std::string& prefix);
+  bool has_key_with_prefix(const std::string& prefix) const;
+  void remove_with_prefix(const std::string& prefix);
 
  private:
   Status check_room(const std::string& key) const;

@@ -1,4 +1,4 @@
-// One test suite runs for every implementation of Store. The ranks are threads.
+// This test suite runs for every implementation of Store. The ranks are threads.
 #include "rendezvous/store.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 
 constexpr int kMembers = 3;
 
-// Creates the Stores of all members of one job.
+// The Stores of all members of one job.
 class Job {
  public:
   virtual ~Job() = default;
@@ -86,7 +86,7 @@ class RemoteJob final : public Job {
   Store& store_of(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
 
  private:
-  // Shared with the clients.
+  // The clients share the context.
   std::shared_ptr<const TlsContext> context_ = context_of('s');
   ServingThread serving_;
   std::vector<std::unique_ptr<RemoteStore>> clients_;
@@ -110,7 +110,7 @@ class LocalStoreSuite : public ::testing::TestWithParam<Implementation<LocalJob>
   std::unique_ptr<LocalJob> job_ = GetParam().make();
 };
 
-WaitLimit at_once() { return {TimePoint{}, kNotInterrupted}; }
+WaitLimit no_wait() { return {TimePoint{}, kNotInterrupted}; }
 
 Bytes text(std::string_view words) {
   const auto* begin = reinterpret_cast<const std::byte*>(words.data());
@@ -146,35 +146,35 @@ TEST_P(StoreSuite, AValueCanBeReplaced) {
 
 TEST_P(StoreSuite, AWaitEndsWhenTheKeyArrives) {
   std::vector<std::jthread> waiting;
-  std::atomic<int> right{0};
+  std::atomic<int> correct_values{0};
   for (int rank = 1; rank < kMembers; ++rank)
-    waiting.emplace_back([this, rank, &right] {
+    waiting.emplace_back([this, rank, &correct_values] {
       auto value = store(rank).wait("late", long_limit());
-      if (value.ok() && as_text(*value) == "here") ++right;
+      if (value.ok() && as_text(*value) == "here") ++correct_values;
     });
   ASSERT_TRUE(store(0).set("late", text("here")).ok());
   waiting.clear();
-  EXPECT_EQ(right, kMembers - 1);
+  EXPECT_EQ(correct_values, kMembers - 1);
 }
 
 TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
-  std::atomic<int> right{0};
+  std::atomic<int> correct_values{0};
   std::vector<std::jthread> waiting;
   for (const char* key : {"a", "b", "c"})
-    waiting.emplace_back([this, key, &right] {
+    waiting.emplace_back([this, key, &correct_values] {
       auto value = store(1).wait(key, long_limit());
-      if (value.ok() && as_text(*value) == key) ++right;
+      if (value.ok() && as_text(*value) == key) ++correct_values;
     });
   // Another thread of the same member sets the keys in the opposite order while these threads wait.
   for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text(key)).ok());
   waiting.clear();
-  EXPECT_EQ(right, 3);
+  EXPECT_EQ(correct_values, 3);
 }
 
 TEST_P(StoreSuite, AWaitWithoutTimeFindsAnExistingKey) {
   ASSERT_TRUE(store(0).set("here", text("yes")).ok());
-  EXPECT_TRUE(store(1).wait("here", at_once()).ok());
-  const auto missing = store(1).wait("nowhere", at_once());
+  EXPECT_TRUE(store(1).wait("here", no_wait()).ok());
+  const auto missing = store(1).wait("nowhere", no_wait());
   EXPECT_EQ(missing.status().code(), StatusCode::kRetry);
   EXPECT_THAT(missing.status().message(), HasSubstr("timed out"));
   EXPECT_THAT(missing.status().message(), HasSubstr("nowhere"));
@@ -198,7 +198,7 @@ TEST_P(StoreSuite, AWaitForSeveralKeysEndsWithTheLast) {
 TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
   ASSERT_TRUE(store(0).set("a", text("1")).ok());
   ASSERT_TRUE(store(0).set("c", text("3")).ok());
-  const auto too_early = store(1).wait_for_all({"a", "b", "c"}, "end", at_once());
+  const auto too_early = store(1).wait_for_all({"a", "b", "c"}, "end", no_wait());
   EXPECT_EQ(too_early.status().code(), StatusCode::kRetry);
   EXPECT_THAT(too_early.status().message(),
               HasSubstr("timed out while waiting for the rendezvous key `a` and 2 more"));
@@ -208,7 +208,7 @@ TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
   });
   ASSERT_TRUE(store(0).set("end", {}).ok());
   waiting.join();
-  EXPECT_THAT(as_texts(store(2).wait_for_all({"b", "c"}, "end", at_once())),
+  EXPECT_THAT(as_texts(store(2).wait_for_all({"b", "c"}, "end", no_wait())),
               ElementsAre("nothing", "3"));
 }
 
@@ -224,7 +224,7 @@ TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
     const auto values = store(1).wait_for_all({"a", "b"}, "", {long_limit().deadline, counting});
     EXPECT_THAT(as_texts(values), ElementsAre("new", "2"));
   });
-  checks.wait(0);  // now the wait has begun, and has found `a`
+  checks.wait(0);  // the wait has begun and has found `a`
   ASSERT_TRUE(store(0).remove("a").ok());
   ASSERT_TRUE(store(0).set("b", text("2")).ok());
   ASSERT_TRUE(store(0).set("a", text("new")).ok());
@@ -281,7 +281,7 @@ TEST_P(StoreSuite, ARemovedKeyCanBeWrittenAgain) {
   EXPECT_TRUE(store(0).remove("never set").ok());
   ASSERT_TRUE(store(0).set("key", text("1")).ok());
   ASSERT_TRUE(store(1).remove("key").ok());
-  EXPECT_FALSE(store(0).wait("key", at_once()).ok());
+  EXPECT_FALSE(store(0).wait("key", no_wait()).ok());
   ASSERT_TRUE(store(0).set("key", text("2")).ok());
   EXPECT_EQ(as_text(store(2).wait("key", long_limit()).value()), "2");
 }
@@ -333,19 +333,19 @@ TEST_P(LocalStoreSuite, EveryReaderOwnsItsDescriptors) {
   ASSERT_TRUE(store(0).share("pipe", std::move(value)).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
     EXPECT_EQ(as_text(store(rank).wait("pipe", long_limit()).value()), "pipe");
-    auto mine = store(rank).receive("pipe", long_limit());
-    ASSERT_TRUE(mine.ok()) << mine.status().message();
-    ASSERT_EQ(mine->descriptors.size(), 1U);
-    EXPECT_EQ(::fcntl(mine->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-    EXPECT_EQ(::write(mine->descriptors[0].get(), "x", 1), 1);
+    auto received_value = store(rank).receive("pipe", long_limit());
+    ASSERT_TRUE(received_value.ok()) << received_value.status().message();
+    ASSERT_EQ(received_value->descriptors.size(), 1U);
+    EXPECT_EQ(::fcntl(received_value->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    EXPECT_EQ(::write(received_value->descriptors[0].get(), "x", 1), 1);
   }
   // Removing the key closes the last write end, so the reader sees the end of the file.
   ASSERT_TRUE(store(0).remove("pipe").ok());
   std::array<char, kMembers + 1> letters{};
-  ssize_t got = 0;
+  ssize_t bytes_read = 0;
   ssize_t count = 0;
-  while ((count = ::read(read_end.get(), letters.data(), letters.size())) > 0) got += count;
-  EXPECT_EQ(got, kMembers);
+  while ((count = ::read(read_end.get(), letters.data(), letters.size())) > 0) bytes_read += count;
+  EXPECT_EQ(bytes_read, kMembers);
 }
 
 TEST_P(StoreSuite, TheLimitsHold) {
@@ -369,10 +369,10 @@ TEST_P(LocalStoreSuite, TheLimitOfDescriptorsHolds) {
 }
 
 TEST_P(LocalStoreSuite, HasATokenOfItsOwn) {
-  const std::string token = as_text(store(0).wait(keys::host_token(), at_once()).value());
-  EXPECT_EQ(as_text(store(1).wait(keys::host_token(), at_once()).value()), token);
+  const std::string token = as_text(store(0).wait(keys::host_token(), no_wait()).value());
+  EXPECT_EQ(as_text(store(1).wait(keys::host_token(), no_wait()).value()), token);
   const auto other = GetParam().make();
-  EXPECT_NE(as_text(other->local_store_of(0).wait(keys::host_token(), at_once()).value()), token);
+  EXPECT_NE(as_text(other->local_store_of(0).wait(keys::host_token(), no_wait()).value()), token);
 }
 
 // All values together have too many bytes for one message.
@@ -395,7 +395,7 @@ TEST(MemoryStore, AProcessWithoutFreeDescriptorsGetsAnError) {
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   ASSERT_TRUE(store.share("key", std::move(value)).ok());
   const NoFreeDescriptors no_free_descriptors;
-  const auto found = store.receive("key", at_once());
+  const auto found = store.receive("key", no_wait());
   EXPECT_EQ(found.status().code(), StatusCode::kStop);
   EXPECT_THAT(found.status().message(), HasSubstr("cannot duplicate a descriptor"));
 }

@@ -1,5 +1,5 @@
-// Every implementation of Store::wait_for_all checks about every 100 ms whether it should
-// continue to wait.
+// For implementations of Store::wait_for_all, which check about every 100 ms whether to continue to
+// wait.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ inline TimePoint next_slice_end(const WaitLimit& limit) {
   return std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kWaitSlice);
 }
 
-// Returns ok if the wait for these keys may continue, otherwise the kRetry with which it ends.
+// Returns ok if the wait for these keys may continue; otherwise returns the kRetry error of the
+// wait.
 inline Status check_limit(std::span<const std::string> keys, const WaitLimit& limit) {
   const auto while_waiting = [&] {
     const std::string first = " while waiting for the rendezvous key `" + keys.front() + "`";

@@ -26,32 +26,34 @@ namespace {
 
 const std::function<bool()> kNeverInterrupted;
 
-// Whether a signal has stopped the process. If the process is not in our PID namespace, this is
-// unknown, and the result is false.
+// Whether a signal has stopped the process. If the process is not in this PID namespace, its state
+// is unknown, and the result is false.
 bool is_stopped(const Descriptor& pidfd) {
   const auto info = file_text(format_text("/proc/self/fdinfo/{}", pidfd.get()));
   const auto pid = number_after(info.value_or(""), "Pid");
   if (!pid || *pid <= 0) return false;
-  const std::string stat = file_text(format_text("/proc/{}/stat", *pid)).value_or("");
-  const std::size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < stat.size() && stat[name_end + 2] == 'T';
+  const std::string stat_line = file_text(format_text("/proc/{}/stat", *pid)).value_or("");
+  const std::size_t command_end = stat_line.rfind(')');
+  return command_end != std::string::npos && command_end + 2 < stat_line.size() &&
+         stat_line[command_end + 2] == 'T';
 }
 
 }  // namespace
 
 StallWarnings::StallWarnings(const Formation& formation, Store* reports, Duration warn_after,
-                             Show show)
+                             ShowLine show_line)
     : formation_(formation),
       reports_(reports),
       watch_(warn_after),
-      silence_time_(2 * warn_after),
-      show_(std::move(show)) {}
+      report_age_max_(2 * warn_after),
+      show_line_(std::move(show_line)) {}
 
 StallWarnings::~StallWarnings() { stop(); }
 
 Status StallWarnings::start() {
   const TimePoint now = std::chrono::steady_clock::now();
-  remote_.assign(formation_.ranks.size(), {.number = 0, .received = now, .worker = {}});
+  remote_workers_.assign(formation_.ranks.size(),
+                         {.report_number = 0, .received_at = now, .worker = {}});
   try {
     thread_ = std::thread(&StallWarnings::run, this);
   } catch (const std::system_error& error) {
@@ -71,7 +73,7 @@ void StallWarnings::stop() {
 }
 
 void StallWarnings::run() {
-  begin_own_thread("farandole-stall");
+  set_up_own_thread("farandole-stall");
   for (;;) {
     const TimePoint next = std::chrono::steady_clock::now() + watch_.interval();
     if (stop_requested_.lock().wait_until(next, [](bool requested) { return requested; })) break;
@@ -81,17 +83,17 @@ void StallWarnings::run() {
       continue;  // the next check may have memory again
     }
   }
-  if (reports_ != nullptr && !is_judge() && !store_failed_)
+  if (reports_ != nullptr && !detects_stalls() && !store_has_failed_)
     (void)reports_->remove_all(report_keys(true));
 }
 
 void StallWarnings::check(TimePoint now) {
-  if (!is_judge()) return publish(now);
-  if (reports_ == nullptr || read_reports(now)) return judge(now);
-  warn_about_silence(now);
+  if (!detects_stalls()) return publish(now);
+  if (reports_ == nullptr || read_reports(now)) return report_stalls(now);
+  warn_about_missing_reports(now);
 }
 
-std::vector<WatchedWorker> StallWarnings::own_workers() const {
+std::vector<WatchedWorker> StallWarnings::local_workers() const {
   std::vector<WatchedWorker> workers;
   for (const Peer& peer : formation_.peers) {
     const RankInfo& info = formation_.ranks[static_cast<std::size_t>(peer.rank)];
@@ -105,92 +107,95 @@ std::vector<WatchedWorker> StallWarnings::own_workers() const {
   return workers;
 }
 
-// If the Store fails, the job ends anyway, so errors of the Store are not reported here. While the
-// process that serves the Store is stopped, the first call lasts until stop().
+// If the Store fails, the job ends anyway, so errors of the Store are not reported here. If the
+// process that serves the Store is stopped, the call waits until stop().
 void StallWarnings::publish(TimePoint now) {
   const std::vector<std::string> keys = report_keys(true);
   const std::function<bool()> interrupted = [this] { return *stop_requested_.lock(); };
   ++reports_published_;
   std::size_t next = 0;
-  for (const WatchedWorker& worker : own_workers()) {
+  for (const WatchedWorker& worker : local_workers()) {
     ByteWriter writer;
     writer.put(reports_published_);
     const Bytes report = encode_worker(worker, now);
     writer.put_text({reinterpret_cast<const char*>(report.data()), report.size()});
     const WaitLimit limit{TimePoint::max(), interrupted};
-    store_failed_ = !reports_->replace(keys[next++], writer.take(), limit).ok();
-    if (store_failed_) return;
+    store_has_failed_ = !reports_->replace(keys[next++], writer.take(), limit).ok();
+    if (store_has_failed_) return;
   }
 }
 
 bool StallWarnings::read_reports(TimePoint now) {
   const std::vector<std::string> keys = report_keys(false);
   const std::string wanted = keys::reports_wanted(formation_.epoch);
-  (void)reports_->set_if_new(wanted, {});  // a key that exists, so that the wait ends at once
+  (void)reports_->set_if_new(wanted, {});  // the key then exists, so the wait ends at once
   const auto values = reports_->wait_for_all(keys, wanted, {TimePoint{}, kNeverInterrupted});
-  bool complete = true;
+  bool is_complete = true;
   std::size_t next = 0;
   for (const RankInfo& rank : formation_.ranks) {
     if (rank.host == formation_.host_of(0)) continue;
-    RemoteWorker& remote = remote_[static_cast<std::size_t>(&rank - formation_.ranks.data())];
+    RemoteWorker& remote =
+        remote_workers_[static_cast<std::size_t>(&rank - formation_.ranks.data())];
     const std::size_t index = next++;
     if (values.ok() && (*values)[index]) {
       ByteReader reader(*(*values)[index]);
       const auto number = reader.get<std::uint64_t>();
       const std::string report = reader.get_text();
       auto worker = decode_worker(std::as_bytes(std::span(report)), now);
-      if (number != remote.number && worker) remote = {number, now, std::move(worker)};
+      if (number != remote.report_number && worker) remote = {number, now, std::move(worker)};
     }
-    complete = complete && remote.worker && now - remote.received < silence_time_;
+    is_complete = is_complete && remote.worker && now - remote.received_at < report_age_max_;
   }
-  return complete;
+  return is_complete;
 }
 
-void StallWarnings::warn_about_silence(TimePoint now) {
-  std::vector<int> silent;
-  for (std::size_t rank = 0; rank < remote_.size(); ++rank) {
+void StallWarnings::warn_about_missing_reports(TimePoint now) {
+  std::vector<int> silent_ranks;
+  for (std::size_t rank = 0; rank < remote_workers_.size(); ++rank) {
     const bool is_here = formation_.ranks[rank].host == formation_.host_of(0);
-    if (!is_here && now - remote_[rank].received >= silence_time_)
-      silent.push_back(static_cast<int>(rank));
+    if (!is_here && now - remote_workers_[rank].received_at >= report_age_max_)
+      silent_ranks.push_back(static_cast<int>(rank));
   }
-  if (silent.empty() || std::exchange(silence_reported_, true)) return;
-  const std::string& host = formation_.ranks[static_cast<std::size_t>(silent.front())].host_name;
-  show_(format_text(
+  if (silent_ranks.empty() || std::exchange(missing_reports_shown_, true)) return;
+  const std::string& host =
+      formation_.ranks[static_cast<std::size_t>(silent_ranks.front())].host_name;
+  show_line_(format_text(
       "{} ({}) {} not reported for {}, so nobody can say who waits for whom; is the host "
       "overloaded, or the process of its lowest rank stopped?",
-      name_ranks(silent), escape_controls(host), silent.size() == 1 ? "has" : "have",
-      describe(silence_time_)));
+      ranks_text(silent_ranks), escape_controls(host), silent_ranks.size() == 1 ? "has" : "have",
+      describe(report_age_max_)));
 }
 
-void StallWarnings::judge(TimePoint now) {
-  silence_reported_ = false;
-  std::vector<WatchedWorker> workers = own_workers();
+void StallWarnings::report_stalls(TimePoint now) {
+  missing_reports_shown_ = false;
+  std::vector<WatchedWorker> workers = local_workers();
   if (reports_ != nullptr) {
-    std::vector<WatchedWorker> all(remote_.size());
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-      if (remote_[rank].worker) all[rank] = *remote_[rank].worker;
+    std::vector<WatchedWorker> all_workers(remote_workers_.size());
+    for (std::size_t rank = 0; rank < all_workers.size(); ++rank)
+      if (remote_workers_[rank].worker) all_workers[rank] = *remote_workers_[rank].worker;
     for (std::size_t i = 0; i < workers.size(); ++i)
-      all[static_cast<std::size_t>(formation_.peers[i].rank)] = std::move(workers[i]);
-    workers = std::move(all);
+      all_workers[static_cast<std::size_t>(formation_.peers[i].rank)] = std::move(workers[i]);
+    workers = std::move(all_workers);
   }
   const auto report = watch_.tick(workers, now);
-  for (const std::string& line : report.lines) show_(line);
+  for (const std::string& line : report.lines) show_line_(line);
   for (const int rank : report.unexplained_ranks)
-    advise(rank, workers[static_cast<std::size_t>(rank)]);
+    show_stack_command(rank, workers[static_cast<std::size_t>(rank)]);
 }
 
-// Only a parent process may always look at another process, so this thread does not start py-spy.
-void StallWarnings::advise(int rank, const WatchedWorker& worker) const {
-  show_(format_text("  to see where rank {} is, run `py-spy dump --pid {}` on {}", rank, worker.pid,
-                    escape_controls(worker.host)));
+// Often only a parent process may inspect another process, so this thread does not start py-spy
+// itself.
+void StallWarnings::show_stack_command(int rank, const WatchedWorker& worker) const {
+  show_line_(format_text("  to see where rank {} is, run `py-spy dump --pid {}` on {}", rank,
+                         worker.pid, escape_controls(worker.host)));
 }
 
-std::vector<std::string> StallWarnings::report_keys(bool of_this_host) const {
+std::vector<std::string> StallWarnings::report_keys(bool for_this_host) const {
   std::vector<std::string> keys;
   for (std::size_t rank = 0; rank < formation_.ranks.size(); ++rank) {
     const bool is_here =
         formation_.ranks[rank].host == formation_.host_of(formation_.topology.rank);
-    if (is_here == of_this_host)
+    if (is_here == for_this_host)
       keys.push_back(keys::report(formation_.epoch, static_cast<int>(rank)));
   }
   return keys;

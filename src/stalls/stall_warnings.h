@@ -1,7 +1,7 @@
 // StallWarnings: warns about stalls in a job that another launcher than `farandole run` has
 // started. The engine of the lowest rank of each host reads the flight records of all ranks of its
-// host. The engine of rank 0 judges. The other engines publish what they have read in the job's
-// Store.
+// host. The engine of rank 0 decides whether a call is stalled. The other engines publish the
+// records that they have read in the job's Store.
 #pragma once
 
 #include <cstdint>
@@ -24,51 +24,53 @@ namespace farandole {
 class StallWarnings {
  public:
   // Shows one line to the user.
-  using Show = std::function<void(const std::string& line)>;
+  using ShowLine = std::function<void(const std::string& line)>;
 
-  // This rank must be the lowest of its host, and have the flight records of all ranks of the host.
-  // `warn_after` is more than zero. `reports` is null if all ranks are on this host. The formation
-  // and the Store must outlive this object.
-  StallWarnings(const Formation& formation, Store* reports, Duration warn_after, Show show);
+  // This rank must be the lowest rank of its host, and must have the flight records of all ranks of
+  // the host. `warn_after` is more than zero. `reports` is null if all ranks are on this host. The
+  // formation and the Store must outlive this object.
+  StallWarnings(const Formation& formation, Store* reports, Duration warn_after,
+                ShowLine show_line);
   ~StallWarnings();  // calls stop()
   StallWarnings(const StallWarnings&) = delete;
   StallWarnings& operator=(const StallWarnings&) = delete;
 
   // Starts the thread "farandole-stall". Errors: kStop.
   Status start();
-  // Ends the thread; idempotent. Does not wait for the answer of a Store to a report.
+  // Ends the thread; idempotent. Does not wait until the Store has answered a report.
   void stop();
 
  private:
   struct RemoteWorker {
-    std::uint64_t number = 0;  // of its last report
-    TimePoint received{};      // when this rank first saw that report
+    std::uint64_t report_number = 0;  // of the worker's last report
+    TimePoint received_at{};          // when this rank first saw that report
     std::optional<WatchedWorker> worker;
   };
 
   void run();
   void check(TimePoint now);
-  void judge(TimePoint now);
-  std::vector<WatchedWorker> own_workers() const;
+  void report_stalls(TimePoint now);
+  std::vector<WatchedWorker> local_workers() const;
   void publish(TimePoint now);
-  // Returns false while the last report of a rank is missing or old.
+  // Returns false if the last report of a rank is missing or old.
   bool read_reports(TimePoint now);
-  void warn_about_silence(TimePoint now);
-  void advise(int rank, const WatchedWorker& worker) const;
-  std::vector<std::string> report_keys(bool of_this_host) const;
-  bool is_judge() const { return formation_.topology.rank == 0; }
+  void warn_about_missing_reports(TimePoint now);
+  void show_stack_command(int rank, const WatchedWorker& worker) const;
+  std::vector<std::string> report_keys(bool for_this_host) const;
+  bool detects_stalls() const { return formation_.topology.rank == 0; }
 
   const Formation& formation_;
   Store* const reports_;
   StallWatch watch_;
-  // An engine publishes at each interval of the watch, unless its process is stopped or its host is
-  // overloaded. Reports that are older than this are not used.
-  const Duration silence_time_;
-  const Show show_;
+  // An engine publishes a report at each interval of `watch_`, unless its process is stopped or its
+  // host is overloaded. Older reports than this are not used.
+  const Duration report_age_max_;
+  const ShowLine show_line_;
   std::uint64_t reports_published_ = 0;
-  bool store_failed_ = false;         // at the last report
-  std::vector<RemoteWorker> remote_;  // by rank; used by rank 0 for the ranks of other hosts
-  bool silence_reported_ = false;
+  bool store_has_failed_ = false;  // at the last report
+  std::vector<RemoteWorker>
+      remote_workers_;  // by rank; used by rank 0 for the ranks of other hosts
+  bool missing_reports_shown_ = false;
   Guarded<bool> stop_requested_{false};
   std::thread thread_;
 };

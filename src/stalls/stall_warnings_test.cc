@@ -29,7 +29,7 @@ using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kWarnAfter(400);
-constexpr std::chrono::seconds kWarningGuard(60);
+constexpr std::chrono::seconds kWarningTimeout(60);
 
 std::shared_ptr<Segment> new_record() {
   return Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()).value();
@@ -39,8 +39,8 @@ Descriptor open_process(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// The ranks of a job. All of them are members from the start of their recorders. Each rank's
-// process is this one, unless a test says otherwise.
+// The ranks of a job. All ranks are members from the start of their recorders. The process of each
+// rank is this process, unless a test sets another one.
 class WatchedJob {
  public:
   // `hosts` has the host of each rank.
@@ -54,13 +54,13 @@ class WatchedJob {
       records_.push_back(new_record());
       recorders_.push_back(std::make_unique<FlightRecorder>(records_.back()->data()));
       recorders_.back()->begin(steady_clock::now());
-      recorders_.back()->record_formed(steady_clock::now());
+      recorders_.back()->record_joined(steady_clock::now());
     }
   }
 
   void use_process(int rank, pid_t pid) { pids_[static_cast<std::size_t>(rank)] = pid; }
 
-  // What the lowest rank of a host knows.
+  // The formation as the lowest rank of a host knows it.
   Formation formation_of(int host) const {
     Formation formation;
     formation.epoch = 1;
@@ -103,20 +103,21 @@ class WatchedJob {
 // The lines that the user sees.
 class ShownLines {
  public:
-  StallWarnings::Show show() {
+  StallWarnings::ShowLine show() {
     return [this](const std::string& line) {
       lines_.lock()->push_back(line);
       lines_.notify_all();
     };
   }
-  // Waits until a line contains `part`. Returns all lines.
-  std::string wait_for(const std::string& part) {
+  // Waits until a line contains `expected_text`. Returns all lines.
+  std::string wait_for(const std::string& expected_text) {
     const auto has_part = [&](const std::vector<std::string>& lines) {
-      return std::ranges::any_of(
-          lines, [&](const std::string& line) { return line.find(part) != std::string::npos; });
+      return std::ranges::any_of(lines, [&](const std::string& line) {
+        return line.find(expected_text) != std::string::npos;
+      });
     };
     auto lines = lines_.lock();
-    EXPECT_TRUE(lines.wait_until(steady_clock::now() + kWarningGuard, has_part)) << part;
+    EXPECT_TRUE(lines.wait_until(steady_clock::now() + kWarningTimeout, has_part)) << expected_text;
     std::string text;
     for (const std::string& line : *lines) text += line + "\n";
     return text;
@@ -184,17 +185,17 @@ TEST(StallWarningsTest, NameARankThatASignalHasStopped) {
 
 TEST(StallWarningsTest, NameALateRankOfAnotherHost) {
   WatchedJob job({0, 0, 1, 1});
-  const Formation here = job.formation_of(0);
-  const Formation there = job.formation_of(1);
+  const Formation formation_of_host_0 = job.formation_of(0);
+  const Formation formation_of_host_1 = job.formation_of(1);
   MemoryStore store;
   ShownLines lines;
   ShownLines other_lines;
-  StallWarnings judge(here, &store, kWarnAfter, lines.show());
-  StallWarnings reporter(there, &store, kWarnAfter, other_lines.show());
-  ASSERT_TRUE(judge.start().ok());
-  ASSERT_TRUE(reporter.start().ok());
+  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, other_lines.show());
+  ASSERT_TRUE(warnings_on_host_0.start().ok());
+  ASSERT_TRUE(warnings_on_host_1.start().ok());
   for (const int rank : {0, 1, 2}) job.submit(rank, "grad");
-  // A first warning may come before the report of rank 2.
+  // The first warning may come before the report of rank 2 arrives.
   lines.wait_for("stalled: allreduce `grad` (uint8, 3 elements) waits for rank 3");
   lines.wait_for("ranks 0-2 have been waiting in it for");
   EXPECT_THAT(lines.wait_for("to see where rank 3 is"), HasSubstr("` on hen"));
@@ -203,20 +204,20 @@ TEST(StallWarningsTest, NameALateRankOfAnotherHost) {
 
 TEST(StallWarningsTest, NameRanksThatDoNotReportAndGoOnWhenTheyDo) {
   WatchedJob job({0, 1, 1});
-  const Formation here = job.formation_of(0);
-  const Formation there = job.formation_of(1);
+  const Formation formation_of_host_0 = job.formation_of(0);
+  const Formation formation_of_host_1 = job.formation_of(1);
   MemoryStore store;
   ShownLines lines;
-  StallWarnings judge(here, &store, kWarnAfter, lines.show());
-  ASSERT_TRUE(judge.start().ok());
+  StallWarnings warnings_on_host_0(formation_of_host_0, &store, kWarnAfter, lines.show());
+  ASSERT_TRUE(warnings_on_host_0.start().ok());
   job.submit(0, "grad");
   EXPECT_THAT(
       lines.wait_for("not reported"),
       HasSubstr("ranks 1, 2 (hen) have not reported for 800 ms, so nobody can say who waits "
                 "for whom"));
   EXPECT_EQ(lines.count(), 1u);
-  StallWarnings reporter(there, &store, kWarnAfter, lines.show());
-  ASSERT_TRUE(reporter.start().ok());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  ASSERT_TRUE(warnings_on_host_1.start().ok());
   lines.wait_for("stalled: allreduce `grad` (uint8, 3 elements) waits for ranks 1, 2");
 }
 
@@ -244,8 +245,8 @@ class FailingStore : public Store {
 
   void wait_for_a_set() {
     auto sets = sets_.lock();
-    EXPECT_TRUE(
-        sets.wait_until(steady_clock::now() + kWarningGuard, [](int calls) { return calls > 0; }));
+    EXPECT_TRUE(sets.wait_until(steady_clock::now() + kWarningTimeout,
+                                [](int calls) { return calls > 0; }));
   }
   int sets() { return *sets_.lock(); }
   int removals() const { return removals_; }
@@ -255,13 +256,13 @@ class FailingStore : public Store {
   std::atomic<int> removals_ = 0;
 };
 
-// Its process is stopped, so that its calls end only when they are interrupted.
+// The Store of a stopped process: its calls end only when they are interrupted.
 class SilentStore final : public FailingStore {
  public:
   Status replace(const std::string& key, Bytes value, const WaitLimit& limit) override {
     (void)set(key, std::move(value));
-    const auto guard = steady_clock::now() + kWarningGuard;
-    while (!limit.interrupted() && steady_clock::now() < guard)
+    const auto deadline = steady_clock::now() + kWarningTimeout;
+    while (!limit.interrupted() && steady_clock::now() < deadline)
       std::this_thread::sleep_for(milliseconds(1));
     EXPECT_TRUE(limit.interrupted());
     return Status::retry("interrupted");
@@ -271,19 +272,20 @@ class SilentStore final : public FailingStore {
 // Rank 1 reports to the Store, and ends its thread after the first report has begun.
 void begin_to_report(std::vector<int> hosts, FailingStore& store) {
   WatchedJob job(std::move(hosts));
-  const Formation there = job.formation_of(1);
+  const Formation formation_of_host_1 = job.formation_of(1);
   ShownLines lines;
-  StallWarnings reporter(there, &store, kWarnAfter, lines.show());
-  ASSERT_TRUE(reporter.start().ok());
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  ASSERT_TRUE(warnings_on_host_1.start().ok());
   store.wait_for_a_set();
-  reporter.stop();
+  warnings_on_host_1.stop();
 }
 
-// With a slow Store, a call for each rank would delay the end of the job.
-TEST(StallWarningsTest, DoNotGoOnWithAStoreThatFails) {
+// After a failure, the engine makes no further call: with a slow Store, a call for each rank would
+// delay the end of the job.
+TEST(StallWarningsTest, StopAfterAFailureOfTheStore) {
   FailingStore store;
   begin_to_report({0, 1, 1, 1, 1}, store);
-  EXPECT_EQ(store.sets(), store.removals());  // one of each for each report
+  EXPECT_EQ(store.sets(), store.removals());  // each report calls remove_all() and set() once
 }
 
 TEST(StallWarningsTest, DoNotWaitForAStoreThatDoesNotAnswer) {
@@ -295,16 +297,16 @@ TEST(StallWarningsTest, DoNotWaitForAStoreThatDoesNotAnswer) {
 
 TEST(StallWarningsTest, LeaveNoReportsBehind) {
   WatchedJob job({0, 1});
-  const Formation there = job.formation_of(1);
+  const Formation formation_of_host_1 = job.formation_of(1);
   MemoryStore store;
   ShownLines lines;
-  StallWarnings reporter(there, &store, kWarnAfter, lines.show());
-  ASSERT_TRUE(reporter.start().ok());
-  const std::function<bool()> never;
-  const WaitLimit limit{steady_clock::now() + kWarningGuard, never};
+  StallWarnings warnings_on_host_1(formation_of_host_1, &store, kWarnAfter, lines.show());
+  ASSERT_TRUE(warnings_on_host_1.start().ok());
+  const std::function<bool()> never_interrupted;
+  const WaitLimit limit{steady_clock::now() + kWarningTimeout, never_interrupted};
   EXPECT_TRUE(store.wait("epoch/1/report/1", limit).ok());
-  reporter.stop();
-  EXPECT_FALSE(store.wait("epoch/1/report/1", {TimePoint{}, never}).ok());
+  warnings_on_host_1.stop();
+  EXPECT_FALSE(store.wait("epoch/1/report/1", {TimePoint{}, never_interrupted}).ok());
 }
 
 }  // namespace

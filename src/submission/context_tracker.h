@@ -1,9 +1,9 @@
 // ContextTracker: counts what the program has submitted and which completions it has seen, and
-// makes a SubmissionContext for each submission. From the contexts, the agreement learns which
-// calls belong together. The results of poll() and the times at which handles are dropped may
-// differ between ranks. This is harmless: contexts influence only predictions and fusion, on which
-// all ranks agree, and never names or results. ContextTracker is not thread-safe: the engine guards
-// it with a lock.
+// makes a SubmissionContext for each submission. The agreement uses the contexts to predict which
+// calls belong together. The contexts depend on results of poll() and on the times at which handles
+// are dropped, so they may differ between ranks. This is harmless, because contexts influence only
+// predictions and fusion, on which all ranks agree, but never names or results. ContextTracker is
+// not thread-safe: the engine guards it with a lock.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // InternedSignatures: the names of a group's calls, each with the signature that was submitted last
-// under it. So a repeated call computes no digest and allocates no memory. The class is not
-// thread-safe.
+// under it. So a repeated call needs no new digest and no allocation. The class is not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +23,11 @@ class InternedSignatures {
     bool in_use = true;
   };
 
-  // Keeps about `names_max` entries, and all that are in use.
+  // Keeps all entries that are in use, and about `names_max` entries in total.
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Returns the operation of the call that uses the name, or of a call whose handle was dropped;
-  // nothing if the name is free.
+  // Returns the operation of the call that uses the name, or of a call with a dropped handle; empty
+  // if the name is free.
   std::optional<Operation> operation_using(const std::string& name) const;
   // Returns the entry for a checked submission, whose name is in use from now on; null if the
   // name was in use already. The entry does not change until release(), retire() or erase(). If
@@ -37,13 +36,13 @@ class InternedSignatures {
   static void release(Entry& entry) { entry.in_use = false; }
   // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name
   // and the operation are kept (about 40 bytes). Another name has the same digest with a
-  // probability of 2^-64; then that name is rejected on all ranks. Throws nothing: if there is no
-  // memory for the digest, the entry stays.
+  // probability of 2^-64; then that name is rejected on all ranks. If there is no memory for the
+  // digest, the entry stays, and nothing is thrown.
   void retire(Entry& entry) noexcept;
   // Releases all names, even those that were retired. No entry may belong to a call in flight.
   void release_all() noexcept;
-  // Erases the entry, so that its name is no longer in use. For names that the engine chose and
-  // will not choose again; for other names, call release() or retire().
+  // Erases the entry, so that its name is no longer in use. Call it only for names that the engine
+  // chose and will not choose again; for other names, call release() or retire().
   void erase(Entry& entry) noexcept;
 
   std::size_t size() const { return entries_.size(); }

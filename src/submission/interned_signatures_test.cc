@@ -67,46 +67,46 @@ TEST(InternedSignatures, ARetiredNameStaysInUseWithoutAnEntry) {
 TEST(InternedSignatures, AnInvalidCallDoesNotShareTheSignatureOfAValidOne) {
   InternedSignatures interned(8);
   Submission call = allreduce_of(3);
-  Submission wrong = call;
-  wrong.call_error = "no";
-  InternedSignatures::release(*interned.acquire(wrong));
-  InternedSignatures::Entry& right = *interned.acquire(call);
-  EXPECT_EQ(right.interned.signature, signature_of(call));
-  InternedSignatures::release(right);
-  wrong.shape = {};
-  wrong.call_error = std::string(2 * kCallErrorBytesMax, 'n');
-  EXPECT_EQ(interned.acquire(wrong)->interned.problem, "");
+  Submission invalid_call = call;
+  invalid_call.call_error = "no";
+  InternedSignatures::release(*interned.acquire(invalid_call));
+  InternedSignatures::Entry& valid_entry = *interned.acquire(call);
+  EXPECT_EQ(valid_entry.interned.signature, signature_of(call));
+  InternedSignatures::release(valid_entry);
+  invalid_call.shape = {};
+  invalid_call.call_error = std::string(2 * kCallErrorBytesMax, 'n');
+  EXPECT_EQ(interned.acquire(invalid_call)->interned.problem, "");
 }
 
-// Compares submissions that differ in one field or in several. Some of these fields are not part of
+// Compares submissions that differ in one or several fields. Some of these fields are not part of
 // the signature.
 TEST(InternedSignatures, IsSignatureOfIsTrueForEqualSignaturesOnly) {
-  Submission base = allreduce_of(3);
-  std::vector<Submission> all(10, base);
-  all[1].name = "y";
-  all[2].operation = Operation::kBroadcast;
-  all[3].operation = Operation::kAllgather;
-  all[4].dtype = DType::kInt32;
-  all[5].shape = {3, 2, 1};
-  all[6].shape = {4, 2};
-  all[7].reduce_op = ReduceOp::kMax;
-  all[8].prescale = 2;
-  all[9].postscale = -1;
+  Submission submission = allreduce_of(3);
+  std::vector<Submission> submissions(10, submission);
+  submissions[1].name = "y";
+  submissions[2].operation = Operation::kBroadcast;
+  submissions[3].operation = Operation::kAllgather;
+  submissions[4].dtype = DType::kInt32;
+  submissions[5].shape = {3, 2, 1};
+  submissions[6].shape = {4, 2};
+  submissions[7].reduce_op = ReduceOp::kMax;
+  submissions[8].prescale = 2;
+  submissions[9].postscale = -1;
   for (const Operation operation : {Operation::kBroadcast, Operation::kAllgather}) {
-    Submission other = base;
+    Submission other = submission;
     other.operation = operation;
     other.root_rank = 1;
-    all.push_back(other);
+    submissions.push_back(other);
     other.shape = {5, 2};
-    all.push_back(other);
+    submissions.push_back(other);
     other.reduce_op = ReduceOp::kMin;
-    all.push_back(other);
+    submissions.push_back(other);
   }
   Submission barrier;
   barrier.name = "x";
-  all.push_back(barrier);
-  for (const Submission& a : all)
-    for (const Submission& b : all)
+  submissions.push_back(barrier);
+  for (const Submission& a : submissions)
+    for (const Submission& b : submissions)
       EXPECT_EQ(is_signature_of(signature_of(a), b), signature_of(a) == signature_of(b));
 }
 

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-// The bindings convert plain numbers to these enumerations, so any value may come.
+// The bindings convert plain numbers to these enumerations, so a value may be unknown.
 Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
   const auto dtype = static_cast<std::size_t>(submission.dtype);
@@ -66,27 +66,28 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
   if (row.shape_rule == ShapeRule::kNone || element_count(submission) == 0) return {};
   const bool reads =
       (!row.rooted || submission.root_rank == rank) && submission.operation != Operation::kReceive;
-  bool writes = row.output_rule == OutputRule::kGiven && submission.operation != Operation::kSend;
+  bool writes =
+      row.output_rule == OutputRule::kCallerMemory && submission.operation != Operation::kSend;
   if (submission.operation == Operation::kReducescatter) {
     const auto members = static_cast<int>(ranks.size());
     const auto member = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
     writes = scattered_rows(submission.shape.front(), members, member) > 0;
   }
-  const bool no_input = reads && submission.input == nullptr;
-  if (no_input || (writes && submission.output == nullptr))
+  const bool input_is_missing = reads && submission.input == nullptr;
+  if (input_is_missing || (writes && submission.output == nullptr))
     return Status::fix_call(
         format_text("{} got a null pointer as {}; give the address of its memory",
-                    call_title(submission), no_input ? "input" : "output"));
+                    call_title(submission), input_is_missing ? "input" : "output"));
   return {};
 }
 
 // These operations divide the first dimension among the members, or concatenate the members' rows
 // along it. So their tensors need a first dimension.
 Status check_has_rows(const Submission& submission) {
-  const bool by_rows = submission.operation == Operation::kAllgather ||
-                       submission.operation == Operation::kAlltoall ||
-                       submission.operation == Operation::kReducescatter;
-  if (!by_rows || !submission.shape.empty()) return {};
+  const bool needs_rows = submission.operation == Operation::kAllgather ||
+                          submission.operation == Operation::kAlltoall ||
+                          submission.operation == Operation::kReducescatter;
+  if (!needs_rows || !submission.shape.empty()) return {};
   return Status::fix_call(
       format_text("{} got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)",
                   call_title(submission)));
@@ -166,10 +167,10 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
         format_text("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
                     shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
   if (submission.name.starts_with(kReservedPrefix) ||
-      submission.name.find(kAutomaticInfix) != std::string::npos)
+      submission.name.find(kAutomaticNameInfix) != std::string::npos)
     return Status::fix_call(format_text(
         "{} has a reserved name: the names of a program must not begin with `{}` or contain `{}`",
-        call_title(submission), kReservedPrefix, kAutomaticInfix));
+        call_title(submission), kReservedPrefix, kAutomaticNameInfix));
   return {};
 }
 
@@ -204,8 +205,9 @@ Signature signature_of(const Submission& submission) {
   if (rule == ShapeRule::kNone) return signature;
   signature.dtype = submission.dtype;
   signature.device = submission.device;
-  const auto skipped = rule == ShapeRule::kAllButFirst ? 1 : 0;
-  signature.dimensions.assign(submission.shape.begin() + skipped, submission.shape.end());
+  const auto dimensions_skipped = rule == ShapeRule::kAllButFirst ? 1 : 0;
+  signature.dimensions.assign(submission.shape.begin() + dimensions_skipped,
+                              submission.shape.end());
   return signature;
 }
 

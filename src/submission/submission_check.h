@@ -1,5 +1,5 @@
-// Checks that a rank can make on its own: whether a submission is valid. These functions also
-// compute a submission's Signature. All are pure.
+// Checks whether a submission is valid, as far as one rank can see, and computes its Signature. All
+// functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace farandole {
 
 // The names of the engine's own calls begin with this text.
 inline constexpr std::string_view kReservedPrefix = "farandole.";
-// A call without a name gets its operation, this text and a number as its name.
-inline constexpr std::string_view kAutomaticInfix = ".noname.";
+// The name of an unnamed call consists of its operation, this text and a number.
+inline constexpr std::string_view kAutomaticNameInfix = ".noname.";
 
 // The longest channel of a message.
 inline constexpr std::size_t kChannelBytesMax = 256;
@@ -26,8 +26,8 @@ inline constexpr std::size_t kChannelBytesMax = 256;
 // message is not another rank of the group.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Checks whether a submission that has passed check_submission() can run, as far as this rank can
-// see. Errors: kFixCall with the value. The error must be announced, because the other ranks submit
-// this call, too, and would wait for it.
+// see. Errors: kFixCall with the value. The caller must announce the error, because the other ranks
+// submit this call, too, and would wait for this rank.
 Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank);
 
 // Returns "allreduce `x`", for example, for error texts.

@@ -12,13 +12,16 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kRecentSlots = 4096;  // slots for records that are found without a search
-constexpr std::size_t kSparesMax = 4096;    // unused records that are kept
+// Slots for the newest records, which need no search.
+constexpr std::size_t kRecentSlots = 4096;
+constexpr std::size_t kSpareRecordsMax = 4096;  // unused records that are kept for later calls
 constexpr std::size_t kSpareNameBytesMax = 256;
 
 }  // namespace
 
-SubmissionTable::SubmissionTable() : recent_(kRecentSlots) { spare_records_.reserve(kSparesMax); }
+SubmissionTable::SubmissionTable() : recent_records_(kRecentSlots) {
+  spare_records_.reserve(kSpareRecordsMax);
+}
 
 Result<Record*> SubmissionTable::add(const Submission& submission) {
   GroupCalls& calls = groups_[submission.group];
@@ -27,7 +30,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
         format_text("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
                     row_of(submission.operation).name, submission.group));
-  Record& record = make(submission);
+  Record& record = make_record(submission);
   const auto undo = [&] {
     take_back_name(record);
     erase(record);
@@ -49,7 +52,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   if (record.interned != nullptr) {
     ++calls.untaken_results;
     ++in_flight_;
-    with_completion_ += submission.completion.function == nullptr ? 0 : 1;
+    calls_with_completion_ += submission.completion.function == nullptr ? 0 : 1;
     if (submission.operation == Operation::kJoin) calls.joined = true;
     return &record;
   }
@@ -71,7 +74,7 @@ InternedSignatures::Entry* SubmissionTable::acquire_name(GroupCalls& calls,
   return names.acquire(submission);
 }
 
-Record& SubmissionTable::make(const Submission& submission) {
+Record& SubmissionTable::make_record(const Submission& submission) {
   std::unique_ptr<Record> record;
   if (spare_records_.empty()) {
     record = std::make_unique<Record>();
@@ -81,9 +84,9 @@ Record& SubmissionTable::make(const Submission& submission) {
   }
   record->submission = submission;
   const Handle handle = last_handle_ + 1;
-  std::unique_ptr<Record>& slot = recent_[handle % kRecentSlots];
+  std::unique_ptr<Record>& slot = recent_records_[handle % kRecentSlots];
   if (slot != nullptr) {
-    std::unique_ptr<Record>& older = older_[slot->handle];
+    std::unique_ptr<Record>& older = older_records_[slot->handle];
     older = std::move(slot);
   }
   record->handle = last_handle_ = handle;
@@ -95,17 +98,17 @@ Record& SubmissionTable::make(const Submission& submission) {
 }
 
 // Names repeat, so that the agreement can predict their calls. They repeat only after all earlier
-// results were taken. While some are left, time may decide which ones, because a program may take
-// the result that comes first.
+// results were taken. Before that, the names in use may differ between ranks, because a program may
+// first take the result that comes first.
 void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
   UnnamedCalls& unnamed = calls.unnamed_calls[submission.operation];
   if (unnamed.untaken_results == 0) unnamed.next_index = 0;
-  submission.name =
-      format_text("{}{}{}", row_of(submission.operation).name, kAutomaticInfix, unnamed.next_index);
+  submission.name = format_text("{}{}{}", row_of(submission.operation).name, kAutomaticNameInfix,
+                                unnamed.next_index);
   ++unnamed.next_index;
   ++unnamed.untaken_results;
-  if (++unnamed.count == 0) ++unnamed.count;  // 0 stands for a call with a name
+  if (++unnamed.count == 0) ++unnamed.count;  // the number 0 means that a call has a name
   record.unnamed_number = unnamed.count;
 }
 
@@ -124,16 +127,17 @@ SubmissionTable::UnnamedCalls& SubmissionTable::unnamed_calls_of(const Record& r
 }
 
 void SubmissionTable::erase(Record& record) {
-  std::unique_ptr<Record>& slot = recent_[record.handle % kRecentSlots];
-  std::unique_ptr<Record> gone;
+  std::unique_ptr<Record>& slot = recent_records_[record.handle % kRecentSlots];
+  std::unique_ptr<Record> erased;
   if (slot.get() == &record)
-    gone = std::move(slot);
+    erased = std::move(slot);
   else
-    gone = std::move(older_.extract(record.handle).mapped());
-  if (spare_records_.size() == kSparesMax || gone->submission.name.size() > kSpareNameBytesMax)
+    erased = std::move(older_records_.extract(record.handle).mapped());
+  if (spare_records_.size() == kSpareRecordsMax ||
+      erased->submission.name.size() > kSpareNameBytesMax)
     return;
-  gone->outcome = {};
-  spare_records_.push_back(std::move(gone));
+  erased->outcome = {};
+  spare_records_.push_back(std::move(erased));
 }
 
 void SubmissionTable::roll_back(Record& record) {
@@ -143,15 +147,15 @@ void SubmissionTable::roll_back(Record& record) {
 }
 
 Record* SubmissionTable::find(Handle handle) {
-  Record* const recent = recent_[handle % kRecentSlots].get();
+  Record* const recent = recent_records_[handle % kRecentSlots].get();
   if (recent != nullptr && recent->handle == handle) return recent;
-  const auto older = older_.find(handle);
-  return older == older_.end() ? nullptr : older->second.get();
+  const auto older = older_records_.find(handle);
+  return older == older_records_.end() ? nullptr : older->second.get();
 }
 
 void SubmissionTable::finish(Record& record) {
   --in_flight_;
-  with_completion_ -= record.submission.completion.function == nullptr ? 0 : 1;
+  calls_with_completion_ -= record.submission.completion.function == nullptr ? 0 : 1;
   record.finished = true;
   if (record.dropped) retire(record);
 }
@@ -163,13 +167,13 @@ std::size_t SubmissionTable::untaken_results(GroupId group) const {
 
 Record* SubmissionTable::oldest() {
   Record* oldest = nullptr;
-  const auto consider = [&](Record* record) {
+  const auto compare = [&](Record* record) {
     if (record == nullptr || record->finished) return;
     if (record->submission.operation == Operation::kJoin) return;
     if (oldest == nullptr || record->handle < oldest->handle) oldest = record;
   };
-  for (const auto& record : recent_) consider(record.get());
-  for (const auto& [handle, record] : older_) consider(record.get());
+  for (const auto& record : recent_records_) compare(record.get());
+  for (const auto& [handle, record] : older_records_) compare(record.get());
   return oldest;
 }
 
@@ -194,8 +198,9 @@ void SubmissionTable::end_join(const Record& record) {
   if (all_have_joined) release_all_names(record.submission.group);
 }
 
-// No collective call of the group is in flight: all earlier ones were decided before the join, and
-// this rank has made none after it. Messages may be in flight; they no longer need their names.
+// No collective call of the group is in flight: all earlier calls were decided before the join, and
+// this rank has made no call after it. Messages may be in flight, but they no longer need their
+// names.
 void SubmissionTable::release_all_names(GroupId group) {
   const auto release = [group](Record* record) {
     if (record == nullptr || record->submission.group != group) return;
@@ -204,8 +209,8 @@ void SubmissionTable::release_all_names(GroupId group) {
     record->interned = nullptr;
     record->unnamed_number = 0;
   };
-  for (const auto& record : recent_) release(record.get());
-  for (const auto& [handle, record] : older_) release(record.get());
+  for (const auto& record : recent_records_) release(record.get());
+  for (const auto& [handle, record] : older_records_) release(record.get());
   GroupCalls& calls = groups_.at(group);
   calls.names.release_all();
   calls.message_names.release_all();
@@ -228,7 +233,7 @@ void SubmissionTable::retire(Record& record) {
   if (record.unnamed_number != 0) {
     names.erase(*record.interned);
   } else if (record.interned != nullptr) {
-    // A later message may have the name of a message, see names_for().
+    // Message names may repeat, see names_for().
     if (row_of(record.submission.operation).is_message)
       names.erase(*record.interned);
     else

@@ -2,11 +2,10 @@
 // in use, and chooses names for calls without one. It is not thread-safe: the engine guards it with
 // a lock.
 //
-// The agreement matches the calls of different ranks by name. So names must depend only on which
-// calls the program submits, and on which results it has taken before. They do not depend on when a
+// The agreement matches the calls of different ranks by name. So a name may depend only on which
+// calls the program submits, and on which results it has taken before. It must not depend on when a
 // call finishes or whether its handle is dropped (docs/decisions/0031). The names that the engine
-// chooses do not even depend on which results were taken, only on whether all were
-// (docs/decisions/0082).
+// chooses depend only on whether all results were taken (docs/decisions/0082).
 #pragma once
 
 #include <cstddef>
@@ -63,14 +62,14 @@ class SubmissionTable {
   Outcome take(Handle handle);
   // Call it if the program will never take this result. Erases the record now or when it finishes.
   // The name stays in use, as if the program had kept the handle. If the engine chose the name, the
-  // indices of the operation do not begin at 0 again before all ranks have joined.
+  // indices of the operation begin at 0 again only after all ranks have joined.
   void drop(Handle handle);
-  // Erases a removed group, all of whose results were taken. Throws nothing.
+  // Erases a removed group. All its results must have been taken. Throws nothing.
   void forget_group(GroupId group);
 
   std::size_t in_flight() const { return in_flight_; }
-  // How many of the calls in flight have a completion, so that perhaps no thread waits for them.
-  std::size_t with_completion() const { return with_completion_; }
+  // How many of the calls in flight have a completion. Perhaps no thread waits for such a call.
+  std::size_t calls_with_completion() const { return calls_with_completion_; }
   // How many results of the group were not taken, including those of dropped calls.
   std::size_t untaken_results(GroupId group) const;
   // The oldest call in flight that is not a join; null if there is none.
@@ -79,13 +78,13 @@ class SubmissionTable {
  private:
   // The unnamed calls of one operation.
   struct UnnamedCalls {
-    std::uint32_t count = 0;          // how many there were since the last join of all ranks
+    std::uint32_t count = 0;          // number of these calls since the last join of all ranks
     std::uint64_t next_index = 0;     // for the next automatic name
     std::size_t untaken_results = 0;  // including those of dropped calls
   };
   struct GroupCalls {
-    // Ranks do not match messages by name, and only two ranks make them. So the names of messages
-    // change no names of other calls.
+    // Messages are not matched by name, and only two ranks make them. So the names of messages must
+    // not influence the names of other calls.
     InternedSignatures& names_for(Operation operation) {
       return row_of(operation).is_message ? message_names : names;
     }
@@ -94,10 +93,10 @@ class SubmissionTable {
     InternedSignatures message_names;
     std::map<Operation, UnnamedCalls> unnamed_calls;
     std::size_t untaken_results = 0;
-    bool joined = false;  // this rank has joined, and the result of the join was not taken
+    bool joined = false;  // this rank has joined, and has not taken the result of the join
   };
 
-  Record& make(const Submission& submission);
+  Record& make_record(const Submission& submission);
   void choose_name(GroupCalls& calls, Record& record);
   InternedSignatures::Entry* acquire_name(GroupCalls& calls, Submission& submission);
   void erase(Record& record);
@@ -109,12 +108,12 @@ class SubmissionTable {
 
   std::map<GroupId, GroupCalls> groups_;
   std::size_t in_flight_ = 0;
-  std::size_t with_completion_ = 0;
+  std::size_t calls_with_completion_ = 0;
   Handle last_handle_ = 0;
-  // `recent_` has the newest records, by handle modulo its size. `older_` has the records whose
-  // slot was given to a newer record. A record keeps its address.
-  std::vector<std::unique_ptr<Record>> recent_;
-  std::unordered_map<Handle, std::unique_ptr<Record>> older_;
+  // `recent_records_` has the newest records, by handle modulo its size. `older_records_` has the
+  // records that a newer record has replaced there. A record keeps its address.
+  std::vector<std::unique_ptr<Record>> recent_records_;
+  std::unordered_map<Handle, std::unique_ptr<Record>> older_records_;
   // Unused records, which later submissions reuse with the memory of their names and shapes.
   std::vector<std::unique_ptr<Record>> spare_records_;
 };

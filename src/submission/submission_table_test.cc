@@ -22,7 +22,7 @@ std::string add_and_get_name(SubmissionTable& table) {
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
 
-// While not all results were taken, it may depend on time which of them were.
+// Before all results are taken, it depends on timing which results are left.
 TEST(SubmissionTable, AutomaticNamesBeginAgainWhenAllResultsWereTaken) {
   SubmissionTable table;
   std::vector<Record*> records;
@@ -79,8 +79,8 @@ TEST(SubmissionTable, OneNameServesTwoOperations) {
     Record& second = **table.add(named(Operation::kBroadcast));
     EXPECT_EQ(second.submission.name, "x (broadcast)");
     EXPECT_FALSE(table.add(named(Operation::kAllreduce)).ok());
-    const Status again = table.add(named(Operation::kBroadcast)).status();
-    EXPECT_EQ(again.message().substr(0, 13), "`x` is in use");
+    const Status second_status = table.add(named(Operation::kBroadcast)).status();
+    EXPECT_EQ(second_status.message().substr(0, 13), "`x` is in use");
     if (drops) continue;
     table.finish(first);
     (void)table.take(first.handle);
@@ -156,8 +156,8 @@ TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
   EXPECT_TRUE(is_free(table, unnamed()));
 }
 
-// Only two ranks make a message. If its name changed those of other calls, the ranks would not
-// match these calls.
+// Only two ranks make a message. If the name of a message changed the names of other calls, the
+// ranks could not match these calls.
 TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
   SubmissionTable table;
   for (const Operation operation : {Operation::kSend, Operation::kReceive, Operation::kAllreduce}) {
@@ -171,8 +171,7 @@ TEST(SubmissionTable, MessagesAndOtherCallsMayHaveTheSameName) {
   }
 }
 
-// Returns those of `calls` that are unnamed and have the operation of `call`; none if `call` has a
-// name.
+// Returns the unnamed calls among `calls` with the operation of `call`; empty if `call` has a name.
 std::vector<Handle> unnamed_calls_of_same_operation(SubmissionTable& table, Handle call,
                                                     const std::vector<Handle>& calls) {
   std::vector<Handle> alternatives;
@@ -186,49 +185,53 @@ std::vector<Handle> unnamed_calls_of_same_operation(SubmissionTable& table, Hand
   return alternatives;
 }
 
-// Runs a random program. `timing` decides when each call finishes, when a handle that is never
-// waited for is dropped, and, of several unnamed calls of one operation, which result is taken.
-// Returns the names of its submissions, or their errors.
+// Runs a random program. `timing` is a seed. It decides when each call finishes, when a handle
+// without a wait is dropped, and which result of several unnamed calls of one operation is taken.
+// Returns the names of the submissions, or their errors.
 std::vector<std::string> run_random_program(unsigned program, unsigned timing) {
-  std::mt19937 choices(program);
-  std::mt19937 times(timing);
+  std::mt19937 program_random(program);
+  std::mt19937 timing_random(timing);
   const auto random_below = [](std::mt19937& random, std::size_t end) { return random() % end; };
   SubmissionTable table;
-  std::vector<Handle> kept;
+  std::vector<Handle> kept_handles;
   std::vector<Handle> never_taken;
   std::vector<Handle> in_flight;
   std::vector<std::string> names;
   const auto finish = [&](Handle handle) {
     if (std::erase(in_flight, handle) > 0) table.finish(*table.find(handle));
   };
-  for (int action = 0; action < 300; ++action) {
-    const bool takes = random_below(choices, 3) == 0;
-    Submission call =
-        random_below(choices, 2) == 0 ? unnamed() : named({"abcdef"[random_below(choices, 6)]});
-    if (random_below(choices, 4) == 0) call.operation = Operation::kBroadcast;
-    if (random_below(choices, 50) == 0) call.operation = Operation::kJoin;
-    const bool is_kept = random_below(choices, 8) != 0 || call.operation == Operation::kJoin;
-    if (takes && !kept.empty()) {
-      const auto place = static_cast<std::ptrdiff_t>(random_below(choices, kept.size()));
-      Handle chosen = kept[static_cast<std::size_t>(place)];
-      if (const auto alternatives = unnamed_calls_of_same_operation(table, chosen, kept);
+  for (int step = 0; step < 300; ++step) {
+    const bool takes_result = random_below(program_random, 3) == 0;
+    Submission call = random_below(program_random, 2) == 0
+                          ? unnamed()
+                          : named({"abcdef"[random_below(program_random, 6)]});
+    if (random_below(program_random, 4) == 0) call.operation = Operation::kBroadcast;
+    if (random_below(program_random, 50) == 0) call.operation = Operation::kJoin;
+    const bool is_kept = random_below(program_random, 8) != 0 || call.operation == Operation::kJoin;
+    if (takes_result && !kept_handles.empty()) {
+      const auto position =
+          static_cast<std::ptrdiff_t>(random_below(program_random, kept_handles.size()));
+      Handle chosen_handle = kept_handles[static_cast<std::size_t>(position)];
+      if (const auto alternatives =
+              unnamed_calls_of_same_operation(table, chosen_handle, kept_handles);
           !alternatives.empty()) {
-        chosen = alternatives[random_below(times, alternatives.size())];
-        std::iter_swap(std::ranges::find(kept, chosen), kept.begin() + place);
+        chosen_handle = alternatives[random_below(timing_random, alternatives.size())];
+        std::iter_swap(std::ranges::find(kept_handles, chosen_handle),
+                       kept_handles.begin() + position);
       }
-      finish(chosen);
-      (void)table.take(chosen);
-      kept.erase(kept.begin() + place);
+      finish(chosen_handle);
+      (void)table.take(chosen_handle);
+      kept_handles.erase(kept_handles.begin() + position);
     } else if (const Result<Record*> record = table.add(call); record.ok()) {
       names.push_back((*record)->submission.name);
       in_flight.push_back((*record)->handle);
-      (is_kept ? kept : never_taken).push_back((*record)->handle);
+      (is_kept ? kept_handles : never_taken).push_back((*record)->handle);
     } else {
       names.push_back(record.status().message());
     }
-    if (!in_flight.empty() && random_below(times, 2) == 0)
-      finish(in_flight[random_below(times, in_flight.size())]);
-    if (!never_taken.empty() && random_below(times, 2) == 0) {
+    if (!in_flight.empty() && random_below(timing_random, 2) == 0)
+      finish(in_flight[random_below(timing_random, in_flight.size())]);
+    if (!never_taken.empty() && random_below(timing_random, 2) == 0) {
       table.drop(never_taken.back());
       std::erase(in_flight, table.find(never_taken.back()) == nullptr ? never_taken.back() : 0);
       never_taken.pop_back();
@@ -251,23 +254,23 @@ TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
   EXPECT_EQ(table.untaken_results(7), 0U);
 }
 
-// One call in every thousand stays in flight while many newer ones come and go.
+// One of every thousand calls stays in flight while many newer calls come and finish.
 TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
   SubmissionTable table;
   constexpr Handle kInterval = 1000;
-  std::vector<Record*> kept;
+  std::vector<Record*> kept_records;
   for (Handle number = 0; number < 20 * kInterval; ++number) {
     Record& record = **table.add(unnamed());
     if (number % kInterval == 0) {
-      kept.push_back(&record);
+      kept_records.push_back(&record);
       continue;
     }
     table.finish(record);
     EXPECT_TRUE(table.take(record.handle).status.ok());
   }
-  EXPECT_EQ(table.oldest(), kept.front());
-  EXPECT_EQ(table.in_flight(), kept.size());
-  for (Record* const record : kept) {
+  EXPECT_EQ(table.oldest(), kept_records.front());
+  EXPECT_EQ(table.in_flight(), kept_records.size());
+  for (Record* const record : kept_records) {
     const Handle handle = record->handle;
     ASSERT_EQ(table.find(handle), record);
     table.finish(*record);
@@ -323,7 +326,7 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
   table.drop(add(named));
   Submission in_other_group = unnamed();
   in_other_group.group = 1;
-  const Handle elsewhere = add(in_other_group);
+  const Handle call_in_other_group = add(in_other_group);
   Record& join = **table.add(unnamed(Operation::kJoin));
   join.outcome.last_joined = 0;
   table.finish(join);
@@ -334,8 +337,8 @@ TEST(SubmissionTable, AfterAJoinAllNamesAreFree) {
   named.name = "x";
   EXPECT_TRUE(table.add(named).ok());
   EXPECT_EQ((*table.add(in_other_group))->submission.name, "allreduce.noname.1");
-  // The old results can still be taken. Taking them must not free a name a second time.
-  for (const Handle handle : {first, first_named, elsewhere})
+  // The program can still take the old results. This must not free a name a second time.
+  for (const Handle handle : {first, first_named, call_in_other_group})
     EXPECT_TRUE(table.take(handle).status.ok());
   EXPECT_EQ(add_and_get_name(table), "allreduce.noname.1");
   EXPECT_FALSE(table.add(named).ok());

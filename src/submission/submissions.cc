@@ -10,7 +10,8 @@
 namespace farandole {
 namespace {
 
-// The error of peek() and take() if there is no outcome yet, or no such call; ok if there is one.
+// The error of peek() and take() if the handle is unknown or the call is not finished; otherwise
+// ok.
 Status outcome_error(Handle handle, const Record* record) {
   if (record == nullptr)
     return Status::fix_call(
@@ -35,22 +36,24 @@ Status Submissions::close_group(GroupId group) {
 }
 
 void Submissions::forget_group(GroupId group) {
-  open_.erase(group);
-  over_.erase(group);
+  group_is_open_.erase(group);
+  ended_groups_.erase(group);
   contexts_.remove_group(group);
   table_.forget_group(group);
 }
 
-void Submissions::set_open(GroupId group, bool open) {
-  const auto found = open_.find(group);
-  if (found != open_.end()) found->second = open;  // not found if this rank is not a member
+void Submissions::set_open(GroupId group, bool is_open) {
+  const auto found = group_is_open_.find(group);
+  if (found != group_is_open_.end())
+    found->second = is_open;  // no entry if this rank is not a member
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
   // The capacity doubles: many small batches may come before the loop takes them.
-  if (const std::size_t needed = arrived_.size() + batch.size(); needed > arrived_.capacity())
-    arrived_.reserve(std::max(needed, 2 * arrived_.capacity()));
+  if (const std::size_t capacity_needed = arrived_.size() + batch.size();
+      capacity_needed > arrived_.capacity())
+    arrived_.reserve(std::max(capacity_needed, 2 * arrived_.capacity()));
   for (const Submission& submission : batch) contexts_.add_group(submission.group);
   FARANDOLE_TRY(add_all(batch, handles));
   const std::uint32_t number = batch.size() > 1 ? contexts_.next_batch() : 0;
@@ -93,9 +96,11 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
 // The error of a submission that its group does not accept; ok if the group accepts it.
 Status Submissions::rejection_of(const Submission& submission) const {
   const GroupId group = submission.group;
-  const auto over = over_.find(group);
-  if (over != over_.end() && !row_of(submission.operation).is_message) return over->second;
-  if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
+  const auto ended_group = ended_groups_.find(group);
+  if (ended_group != ended_groups_.end() && !row_of(submission.operation).is_message)
+    return ended_group->second;
+  if (const auto found = group_is_open_.find(group); found != group_is_open_.end() && found->second)
+    return {};
   return Status::fix_call(
       format_text("group {} is being removed; no more calls can be made in it", group));
 }

@@ -1,5 +1,5 @@
 // Submissions: the calls of the program from submit to take, and which groups accept more calls. It
-// is not thread-safe: the engine guards it with a lock. Handles, outcomes and errors are those of
+// is not thread-safe: the engine guards it with a lock. Handles, outcomes and errors are as in
 // farandole/engine.h.
 #pragma once
 
@@ -25,27 +25,28 @@ struct HandleRange {
 
 class Submissions {
  public:
-  void open_group(GroupId group) { open_.emplace(group, true); }
+  void open_group(GroupId group) { group_is_open_.emplace(group, true); }
   // Rejects further submissions to the group until reopen_group(). Errors: kFixCall if a result in
-  // the group was not taken. It does not matter whether that call has finished, because ranks may
-  // finish a call at different times and must still get the same error.
+  // the group was not taken. A finished call counts, too: ranks may finish a call at different
+  // times, and must still get the same error.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
   // The group has ended: further submissions are rejected with `status`, except messages, which
   // concern only two of its ranks. A group keeps the first status that it gets.
-  void end_group(GroupId group, const Status& status) { over_.emplace(group, status); }
-  bool is_over(GroupId group) const { return over_.contains(group); }
+  void end_group(GroupId group, const Status& status) { ended_groups_.emplace(group, status); }
+  bool is_over(GroupId group) const { return ended_groups_.contains(group); }
   void forget_group(GroupId group);
 
-  // Adds all calls of the batch or, on an error, none. The holder of the progress lock gets them
-  // from take_arrived().
+  // Adds all calls of the batch; on an error, adds no call. The holder of the progress lock gets
+  // them from take_arrived().
   Status add(std::span<const Submission> batch, std::span<Handle> handles, TimePoint now);
   // The last `count` records that were added.
   std::span<Record* const> newest(std::size_t count) const {
     return std::span(arrived_).last(count);
   }
-  // Moves the added records to `into`, which must be empty. Later records reuse its old memory.
-  void take_arrived(std::vector<Record*>& into) { into.swap(arrived_); }
+  // Moves the added records to `records`, which must be empty. Its memory is reused for later
+  // records.
+  void take_arrived(std::vector<Record*>& records) { records.swap(arrived_); }
 
   bool poll(Handle handle);
   Outcome peek(Handle handle);
@@ -58,14 +59,14 @@ class Submissions {
   void finish(Record& record) { table_.finish(record); }
 
   std::size_t in_flight() const { return table_.in_flight(); }
-  std::size_t with_completion() const { return table_.with_completion(); }
+  std::size_t calls_with_completion() const { return table_.calls_with_completion(); }
   // Returns SubmissionTable::oldest().
   const Record* oldest() { return table_.oldest(); }
 
  private:
   Status rejection_of(const Submission& submission) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
-  void set_open(GroupId group, bool open);
+  void set_open(GroupId group, bool is_open);
   // If the call has finished, records that the program has observed its end; `record` may be null.
   // The program may observe the end of a call at different times on different ranks, so this
   // influences only predictions, never a name or a result.
@@ -73,9 +74,10 @@ class Submissions {
 
   SubmissionTable table_;
   ContextTracker contexts_;
-  std::vector<Record*> arrived_;    // the holder of the progress lock has not taken these yet
-  std::map<GroupId, bool> open_;    // this rank's groups; false if the group is being removed
-  std::map<GroupId, Status> over_;  // this rank's groups that have ended, with the reason
+  std::vector<Record*> arrived_;  // the holder of the progress lock has not taken these yet
+  std::map<GroupId, bool>
+      group_is_open_;  // this rank's groups; false if the group is being removed
+  std::map<GroupId, Status> ended_groups_;  // this rank's groups that have ended, with the reason
 };
 
 }  // namespace farandole

@@ -15,25 +15,26 @@ namespace farandole {
 class DriverLoss {
  public:
   // How long a node waits for the message that node 0 has lost the driver, too.
-  static constexpr auto kNewsTime = std::chrono::milliseconds(750);
+  static constexpr auto kNode0MessageTimeout = std::chrono::milliseconds(750);
 
-  void lost(TimePoint now) {
+  void record_loss(TimePoint now) {
     if (!lost_at_) lost_at_ = now;
   }
   bool is_lost() const { return lost_at_.has_value(); }
 
   enum class Verdict { kGoOn, kEndAtNextCommit, kEndNode };
-  // `node_0_ends`: it is this node, or it ends, or is lost. After another verdict than kGoOn, all
-  // further ones are kGoOn.
+  // `node_0_ends`: this node is node 0, or node 0 ends or is lost. Only one call returns another
+  // verdict than kGoOn; all later calls return kGoOn.
   Verdict verdict(bool node_0_ends, TimePoint now) {
     if (!lost_at_ || is_decided_) return Verdict::kGoOn;
-    is_decided_ = node_0_ends || now >= *lost_at_ + kNewsTime;
+    is_decided_ = node_0_ends || now >= *lost_at_ + kNode0MessageTimeout;
     if (node_0_ends) return Verdict::kEndAtNextCommit;
     return is_decided_ ? Verdict::kEndNode : Verdict::kGoOn;
   }
   // When to ask for a verdict.
   std::optional<TimePoint> deadline() const {
-    return lost_at_ && !is_decided_ ? std::optional(*lost_at_ + kNewsTime) : std::nullopt;
+    return lost_at_ && !is_decided_ ? std::optional(*lost_at_ + kNode0MessageTimeout)
+                                    : std::nullopt;
   }
   // How long the workers may still take to end. Call it if is_lost().
   Duration time_left(TimePoint now) const { return *lost_at_ + kEndLimit - now; }

@@ -20,10 +20,10 @@ TEST(DriverLoss, WithoutALossTheJobGoesOn) {
 
 TEST(DriverLoss, IfNode0EndsTooTheJobEndsAtTheNextCommit) {
   DriverLoss loss;
-  loss.lost(kLost);
-  loss.lost(kLost + milliseconds(1));  // only the first time counts
+  loss.record_loss(kLost);
+  loss.record_loss(kLost + milliseconds(1));  // only the first time counts
   EXPECT_EQ(loss.verdict(false, kLost + milliseconds(2)), Verdict::kGoOn);
-  EXPECT_EQ(loss.deadline(), kLost + DriverLoss::kNewsTime);
+  EXPECT_EQ(loss.deadline(), kLost + DriverLoss::kNode0MessageTimeout);
   EXPECT_EQ(loss.verdict(true, kLost + milliseconds(3)), Verdict::kEndAtNextCommit);
   EXPECT_EQ(loss.time_left(kLost + milliseconds(3)), kEndLimit - milliseconds(3));
   EXPECT_EQ(loss.verdict(true, kLost + seconds(9)), Verdict::kGoOn) << "it is decided";
@@ -32,8 +32,8 @@ TEST(DriverLoss, IfNode0EndsTooTheJobEndsAtTheNextCommit) {
 
 TEST(DriverLoss, ANodeThatIsCutOffEndsAlone) {
   DriverLoss loss;
-  loss.lost(kLost);
-  EXPECT_EQ(loss.verdict(false, kLost + DriverLoss::kNewsTime), Verdict::kEndNode);
+  loss.record_loss(kLost);
+  EXPECT_EQ(loss.verdict(false, kLost + DriverLoss::kNode0MessageTimeout), Verdict::kEndNode);
   EXPECT_FALSE(loss.deadline());
 }
 

@@ -30,29 +30,29 @@ bool Supervision::is_alive(int rank) const { return worker(rank).is_alive(); }
 
 std::optional<ProcessEnd> Supervision::end_of(int rank) const {
   const auto& end = worker(rank).end;
-  return end ? std::optional(end->how) : std::nullopt;
+  return end ? std::optional(end->process_end) : std::nullopt;
 }
 
 int Supervision::stopped_by(int rank) const { return is_alive(rank) ? worker(rank).stopped_by : 0; }
 
-void Supervision::enter(State state, std::optional<TimePoint> deadline) {
+void Supervision::enter_state(State state, std::optional<TimePoint> deadline) {
   state_ = state;
   deadline_ = deadline;
 }
 
-Actions Supervision::worker_ended(int rank, WorkerEnd end, bool matters) {
+Actions Supervision::worker_ended(int rank, WorkerEnd end, bool is_needed) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   CHECK(!worker.end, "a worker ends once");
-  const bool failed = matters && end.how.failed();
+  const bool failed = is_needed && end.process_end.failed();
   const TimePoint now = end.at;
   worker.end = std::move(end);
-  if (matters) ended_ranks_.push_back(rank);
+  if (is_needed) ended_ranks_.push_back(rank);
   --living_count_;
   if (living_count_ == 0) deadline_.reset();
   if (!failed) return {};
   if (state_ == State::kRunning) {
     if (!first_failed_rank_) first_failed_rank_ = rank;
-    if (living_count_ > 0 && !is_elastic_) enter(State::kOwnErrors, now + kOwnErrorTime);
+    if (living_count_ > 0 && !is_elastic_) enter_state(State::kOwnErrors, now + kOwnErrorTime);
   } else if (has_caused_other_failure(rank)) {
     first_failed_rank_ = rank;
     other_failure_.reset();
@@ -62,7 +62,7 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end, bool matters) {
 
 void Supervision::worker_started(int rank, pid_t pid) {
   if (first_failed_rank_ == rank) {
-    if (!unsurvived_) unsurvived_ = failure();
+    if (!unsurvived_failure_) unsurvived_failure_ = failure();
     first_failed_rank_.reset();
   }
   workers_.at(static_cast<std::size_t>(rank)) = {.pid = pid};
@@ -73,14 +73,14 @@ void Supervision::worker_started(int rank, pid_t pid) {
 void Supervision::failures_survived() {
   if (state_ != State::kRunning) return;
   first_failed_rank_.reset();
-  unsurvived_.reset();
+  unsurvived_failure_.reset();
   std::erase_if(ended_ranks_, [this](int rank) { return !is_alive(rank); });
 }
 
 Actions Supervision::cannot_go_on(const std::string& why, TimePoint now) {
   if (state_ != State::kRunning || finished()) return {};
   why_it_ends_ = why;
-  enter(State::kOwnErrors, now + kOwnErrorTime);
+  enter_state(State::kOwnErrors, now + kOwnErrorTime);
   return {{"the job ends: " + why}, std::nullopt, false};
 }
 
@@ -89,7 +89,7 @@ Actions Supervision::end_at_next_commit(const std::string& why, Duration limit, 
   why_it_ends_ = why;
   has_last_step_ = true;
   other_failure_.reset();
-  enter(State::kLastStep, now + limit);
+  enter_state(State::kLastStep, now + limit);
   return {{"the job ends after the next commit, within " +
            std::to_string(std::chrono::ceil<std::chrono::seconds>(limit).count()) + " s: " + why},
           std::nullopt,
@@ -115,13 +115,13 @@ Actions Supervision::worker_continued(int rank) {
 }
 
 Actions Supervision::signal_received(int signal, TimePoint now) {
-  // The reader of our output stays away, so this is not a second wish of the user.
+  // Our output still has no reader, so this is not a second request of the user.
   if (signal == SIGPIPE && has_signalled()) return {};
-  // Ctrl-C may end the reader of our output first, and reach us after that.
-  const bool same = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
-                    now - last_signal_time_ < kSameSignalTime;
+  // Ctrl-C may first end the reader of our output, and then reach us.
+  const bool is_same_signal = (signal == ending_signal_ || ending_signal_ == SIGPIPE) &&
+                              now - last_signal_time_ < kRepeatedSignalTime;
   last_signal_time_ = now;
-  if (same || finished()) return {};
+  if (is_same_signal || finished()) return {};
   // If the user sends a signal to all nodes, another node may report it before it reaches us. Then
   // our workers have it already.
   if (state_ == State::kSignalled && ending_signal_ == 0) {
@@ -131,7 +131,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
   switch (state_) {
     case State::kRunning: {
       ending_signal_ = signal;
-      enter(State::kSignalled, now + grace_);
+      enter_state(State::kSignalled, now + grace_);
       remember_signal(signal == SIGPIPE ? SIGTERM : signal, now);
       Actions actions;
       if (signal == SIGPIPE)
@@ -150,8 +150,8 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
       return terminate(signal == SIGPIPE ? SIGTERM : signal, now);
     case State::kTerminating:
     case State::kSignalled:
-      return kill(now,
-                  {"a second signal (" + signal_name(signal) + "); killing " + living_ranks()});
+      return kill_all(now,
+                      {"a second signal (" + signal_name(signal) + "); killing " + living_ranks()});
     case State::kKilling:
     case State::kGivenUp:
       return {};
@@ -171,7 +171,7 @@ Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now
   other_failure_ = failure;
   if (failure.signal != 0) {
     const int signal = static_cast<int>(failure.signal);
-    enter(State::kSignalled, now + grace_);
+    enter_state(State::kSignalled, now + grace_);
     remember_signal(signal, now);
     return {{failure.why +
              "; the workers of this node get the signal, too; those that are left "
@@ -180,29 +180,29 @@ Actions Supervision::other_node_failed(const NodeFailure& failure, TimePoint now
             signal,
             false};
   }
-  enter(State::kOwnErrors, now + kOwnErrorTime);
+  enter_state(State::kOwnErrors, now + kOwnErrorTime);
   return {{failure.why + "; the workers of this node end, too"}, std::nullopt, false};
 }
 
-Actions Supervision::time_passed(TimePoint now) {
+Actions Supervision::handle_deadline(TimePoint now) {
   if (!deadline_ || now < *deadline_) return {};
   switch (state_) {
     case State::kOwnErrors:
       return terminate(SIGTERM, now);
     case State::kLastStep:
-      return kill(now, {living_ranks() + " did not end in time; killing"});
+      return kill_all(now, {living_ranks() + " did not end in time; killing"});
     case State::kTerminating:
-      return kill(now, {living_ranks() + " did not end after SIGTERM; killing"});
+      return kill_all(now, {living_ranks() + " did not end after SIGTERM; killing"});
     case State::kSignalled:
-      return kill(now, {living_ranks() + " did not end within " + std::to_string(grace_.count()) +
-                        " s; killing"});
+      return kill_all(now, {living_ranks() + " did not end within " +
+                            std::to_string(grace_.count()) + " s; killing"});
     case State::kKilling: {
       Actions actions;
       actions.notices.push_back(
           living_ranks() +
           " cannot be killed (stuck in the kernel, or owned by another user); "
           "giving up");
-      enter(State::kGivenUp, std::nullopt);
+      enter_state(State::kGivenUp, std::nullopt);
       return actions;
     }
     case State::kRunning:
@@ -215,21 +215,21 @@ Actions Supervision::time_passed(TimePoint now) {
 Actions Supervision::terminate(int signal, TimePoint now) {
   Actions actions;
   if (first_failed_rank_) {
-    const ProcessEnd& how = worker(*first_failed_rank_).end->how;
+    const ProcessEnd& how = worker(*first_failed_rank_).end->process_end;
     actions.notices.push_back(name(*first_failed_rank_) + (how.signal != 0 ? " was " : " ") +
                               describe(how) + "; ending " + living_ranks() + " with " +
                               signal_name(signal));
   }
   actions.forward_signal = signal;
   remember_signal(signal, now);
-  enter(State::kTerminating, now + kTerminateTime);
+  enter_state(State::kTerminating, now + kTerminateTime);
   return actions;
 }
 
-Actions Supervision::kill(TimePoint now, std::vector<std::string> notices) {
+Actions Supervision::kill_all(TimePoint now, std::vector<std::string> notices) {
   Actions actions{std::move(notices), std::nullopt, true};
   remember_signal(SIGKILL, now);
-  enter(State::kKilling, now + kKillTime);
+  enter_state(State::kKilling, now + kKillTime);
   return actions;
 }
 
@@ -245,7 +245,7 @@ std::string Supervision::living_ranks() const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i].is_alive()) ranks.push_back(first_rank_ + static_cast<int>(i));
-  return name_ranks(ranks);
+  return ranks_text(ranks);
 }
 
 std::string Supervision::name(int rank) const {
@@ -264,21 +264,21 @@ bool Supervision::may_be_cause(const Worker& worker) {
 // A signal from outside, or an exception of the program itself, is not caused by another worker.
 bool Supervision::is_root_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
-  if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
+  if (worker.end->process_end.signal != 0 && worker.our_signal == 0) return true;
   return record.cause == LeaveCause::kException;
 }
 
-// Returns the rank of another node whose end made this worker fail.
+// Returns the rank of another node that made this worker fail.
 std::optional<std::uint32_t> Supervision::blamed_rank_elsewhere(int rank) const {
   const auto blamed = worker(rank).end->record.blamed_rank;
   if (!blamed || *blamed < 0 || is_root_cause(worker(rank))) return std::nullopt;
-  const bool is_here =
+  const bool is_present =
       *blamed >= first_rank_ && *blamed < first_rank_ + static_cast<int>(workers_.size());
-  return is_here ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
+  return is_present ? std::nullopt : std::optional(static_cast<std::uint32_t>(*blamed));
 }
 
-// Returns the worker of this node, still running, whose leaving the job made `rank` fail. The end
-// of a process becomes known later than its leaving, so its victims may end first.
+// Returns a worker of this node that still runs and has made `rank` fail by leaving the job. A
+// process first leaves the job and then ends, so the workers that fail because of it may end first.
 std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
   const auto blamed = worker(rank).end->record.blamed_rank;
   if (!blamed || is_root_cause(worker(rank))) return std::nullopt;
@@ -288,15 +288,15 @@ std::optional<int> Supervision::living_worker_blamed_by(int rank) const {
   return local;
 }
 
-// Whether the worker, which has just failed, is the reason why another node has failed before.
+// Whether this worker's failure has caused the failure of another node that was reported earlier.
 bool Supervision::has_caused_other_failure(int rank) const {
   return other_failure_ && may_be_cause(worker(rank)) &&
          other_failure_->blamed_rank == static_cast<std::uint32_t>(first_rank_ + rank) &&
          !blamed_rank_elsewhere(rank);
 }
 
-// Returns the rank whose end made this rank fail. If this rank failed in init() without blaming a
-// rank, the cause is the worker that ended first. The launcher reports this end to the ranks in
+// Returns the rank that made this rank fail. If this rank failed in init() and blames no rank, the
+// cause is the worker that ended first, because the launcher reports this end to the ranks in
 // init().
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
@@ -309,9 +309,9 @@ std::optional<int> Supervision::cause_of(int rank) const {
   return may_be_cause(worker(*cause)) ? cause : std::nullopt;
 }
 
-// Goes from the first failed rank to the rank that it blames, and so on to the end of this chain.
-// The rank at the end may have ended later than its victims, and may have ended successfully. If
-// the chain is a circle, the cause is the rank of the circle that ended first.
+// Follows the blame from the first failed rank to the end of the chain. The rank at the end may
+// have ended later than the ranks that blame it, and may have ended successfully. If the chain is a
+// circle, the cause is the rank of the circle that ended first.
 int Supervision::first_cause() const {
   std::vector<int> path{*first_failed_rank_};
   for (;;) {
@@ -328,18 +328,18 @@ int Supervision::first_cause() const {
 
 int Supervision::exit_code() const {
   const bool failed_itself =
-      unsurvived_ || (first_failed_rank_ && worker(first_cause()).our_signal == 0);
+      unsurvived_failure_ || (first_failed_rank_ && worker(first_cause()).our_signal == 0);
   // In an elastic job, the other node is node 0, which has only decided that the job ends.
   if (other_failure_ && !(is_elastic_ && failed_itself))
     return ending_signal_ != 0 ? 128 + ending_signal_ : 1;
-  if (unsurvived_) return unsurvived_->exit_code;
+  if (unsurvived_failure_) return unsurvived_failure_->exit_code;
   if (!first_failed_rank_) {
     if (ending_signal_ != 0) return 128 + ending_signal_;
     return has_last_step_ ? exit_code_after_last_step() : why_it_ends_.empty() ? 0 : 1;
   }
   const Worker& cause = worker(first_cause());
-  const bool cause_has_failed = cause.our_signal == 0 && cause.end->how.failed();
-  return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->how.exit_code();
+  const bool cause_has_failed = cause.our_signal == 0 && cause.end->process_end.failed();
+  return (cause_has_failed ? cause : worker(*first_failed_rank_)).end->process_end.exit_code();
 }
 
 // The workers of this node may also have finished the training in the last step.
@@ -347,60 +347,60 @@ int Supervision::exit_code_after_last_step() const {
   int code = 0;
   for (const Worker& worker : workers_) {
     if (worker.pid == 0) continue;
-    const int own = worker.end ? worker.end->how.exit_code() : 1;
-    if (own != 0 && own != kEndedEarly) return 1;
+    const int own = worker.end ? worker.end->process_end.exit_code() : 1;
+    if (own != 0 && own != kEndedEarlyExitCode) return 1;
     code = std::max(code, own);
   }
   return code;
 }
 
-std::string Supervision::end_text(const Worker& worker) {
+std::string Supervision::text_about_end(const Worker& worker) {
   if (!worker.end) return "still there";
-  const ProcessEnd& how = worker.end->how;
+  const ProcessEnd& how = worker.end->process_end;
   if (how.signal != 0 && how.signal == worker.our_signal)
     return "ended with " + signal_name(worker.our_signal);
   return describe(how);
 }
 
 // Returns how all workers except `excluded` have ended, in one line, with one part per kind of end.
-std::string Supervision::others_text(int excluded) const {
+std::string Supervision::text_about_others(int excluded) const {
   std::vector<std::pair<std::string, std::vector<int>>> ends;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (static_cast<int>(i) == excluded || workers_[i].pid == 0) continue;
-    const std::string text = end_text(workers_[i]);
-    auto same = std::find_if(ends.begin(), ends.end(),
-                             [&](const auto& entry) { return entry.first == text; });
-    if (same == ends.end()) same = ends.insert(ends.end(), {text, {}});
-    same->second.push_back(first_rank_ + static_cast<int>(i));
+    const std::string text = text_about_end(workers_[i]);
+    auto is_same_signal = std::find_if(ends.begin(), ends.end(),
+                                       [&](const auto& entry) { return entry.first == text; });
+    if (is_same_signal == ends.end()) is_same_signal = ends.insert(ends.end(), {text, {}});
+    is_same_signal->second.push_back(first_rank_ + static_cast<int>(i));
   }
   std::string line;
   for (const auto& [text, ranks] : ends)
-    line += (line.empty() ? "" : "; ") + name_ranks(ranks) + ": " + text;
+    line += (line.empty() ? "" : "; ") + ranks_text(ranks) + ": " + text;
   return line;
 }
 
 std::optional<Failure> Supervision::failure() const {
-  if (unsurvived_) {
-    Failure failure = *unsurvived_;
-    failure.others = others_text(failure.rank - first_rank_);
+  if (unsurvived_failure_) {
+    Failure failure = *unsurvived_failure_;
+    failure.other_ends = text_about_others(failure.rank - first_rank_);
     return failure;
   }
   if (!first_failed_rank_) return std::nullopt;
   const int rank = first_cause();
   const Worker& cause = worker(rank);
-  return Failure{
-      .rank = first_rank_ + rank,
-      .pid = cause.pid,
-      .end = *cause.end,
-      .ended_by_launcher = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
-      .exit_code = exit_code(),
-      .others = others_text(rank)};
+  return Failure{.rank = first_rank_ + rank,
+                 .pid = cause.pid,
+                 .end = *cause.end,
+                 .ended_by_launcher =
+                     cause.our_signal != 0 && cause.end->process_end.signal == cause.our_signal,
+                 .exit_code = exit_code(),
+                 .other_ends = text_about_others(rank)};
 }
 
 std::optional<NodeFailure> Supervision::own_failure() const {
   if (other_failure_ || (is_elastic_ && !is_ending() && !finished())) return std::nullopt;
   if (first_failed_rank_) {
-    const ProcessEnd& how = worker(*first_failed_rank_).end->how;
+    const ProcessEnd& how = worker(*first_failed_rank_).end->process_end;
     const int cause = first_cause();
     return NodeFailure{
         .why = name(*first_failed_rank_) + (how.signal != 0 ? " was " : " has ") + describe(how),
@@ -420,11 +420,12 @@ std::optional<NodeFailure> Supervision::own_failure() const {
 std::vector<std::string> Supervision::closing_lines() const {
   const auto with_others = [this](std::string line) {
     std::vector<std::string> lines{std::move(line)};
-    if (std::string others = others_text(-1); !others.empty()) lines.push_back(std::move(others));
+    if (std::string others = text_about_others(-1); !others.empty())
+      lines.push_back(std::move(others));
     return lines;
   };
   if (other_failure_) return with_others("the job has ended: " + other_failure_->why);
-  if (first_failed_rank_ || unsurvived_ || exit_code() == 0) return {};
+  if (first_failed_rank_ || unsurvived_failure_ || exit_code() == 0) return {};
   if (!why_it_ends_.empty() && ending_signal_ == 0)
     return with_others("the job has ended: " + why_it_ends_);
   return with_others(ending_signal_ == SIGPIPE

@@ -36,19 +36,19 @@ class Supervision {
   // end. Then they get SIGTERM and, after the same time again, SIGKILL.
   static constexpr auto kLeftoverTime = std::chrono::seconds(2);
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
-  static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
+  static constexpr auto kRepeatedSignalTime = std::chrono::milliseconds(500);
 
   // `pids` are the process ids by local rank; 0: the worker of an elastic job has not started yet.
   // `grace` is the time from a forwarded signal to SIGKILL. `first_rank` is the rank of the first
   // worker. All functions take local ranks; the texts and failure() have ranks of the job.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace, int first_rank = 0);
 
-  // `matters` is false if the job does not need this worker, because it was not a member of its
+  // `is_needed` is false if the job does not need this worker, because it was not a member of its
   // group.
-  Actions worker_ended(int rank, WorkerEnd end, bool matters = true);
+  Actions worker_ended(int rank, WorkerEnd end, bool is_needed = true);
 
-  // The next seven functions are for elastic jobs, in which a failed worker does not end the job,
-  // and which wait for new workers even if none is left here.
+  // The next seven functions are for elastic jobs. In an elastic job, a failed worker does not end
+  // the job, and the job waits for new workers even if this node has no worker left.
   void set_elastic() { is_elastic_ = expects_workers_ = true; }
   void no_more_workers() { expects_workers_ = false; }
   // A new worker runs in place of one that has ended.
@@ -57,9 +57,9 @@ class Supervision {
   void failures_survived();
   // The job has to end. `why` is for the user.
   Actions cannot_go_on(const std::string& why, TimePoint now);
-  // The job has to end, and its workers are about to be told to end after their next commit. Those
-  // that are left at the limit are killed. Does nothing if the job ends already, unless it ends
-  // because another node has failed.
+  // The job has to end, and its workers are about to be told to end after their next commit.
+  // Workers that are left at the limit are killed. Does nothing if the job is already ending,
+  // unless it ends because another node has failed.
   Actions end_at_next_commit(const std::string& why, Duration limit, TimePoint now);
   bool ends_at_next_commit() const { return state_ == State::kLastStep; }
 
@@ -71,14 +71,13 @@ class Supervision {
   // SIGPIPE if our output has no reader any more. SIGPIPE may come again and again, and never
   // counts as the second signal, which kills the workers.
   Actions signal_received(int signal, TimePoint now);
-  // Call it when the part of the job on another node fails; `why` names that node. It may come
-  // sooner or later than failures here that it has caused, or that have caused it, because the
-  // connections of a process break before its launcher sees its end. So the ranks that the failures
-  // blame determine which node has failed first.
+  // Call it when the part of the job on another node fails; `why` names that node. A cause may be
+  // reported later than its effects, because the connections of a process break before its launcher
+  // sees its end. So the ranks that the failures blame determine which node has failed first.
   Actions other_node_failed(const NodeFailure& failure, TimePoint now);
-  Actions time_passed(TimePoint now);
+  Actions handle_deadline(TimePoint now);
 
-  // When to call time_passed().
+  // When to call handle_deadline().
   std::optional<TimePoint> deadline() const { return deadline_; }
   // Whether all workers have ended and none will be started, or those that are left cannot be
   // killed.
@@ -94,12 +93,12 @@ class Supervision {
   // The signal that has stopped a worker; 0 if it runs or has ended.
   int stopped_by(int rank) const;
 
-  // The exit code of the job: that of the worker that caused the failure. If this worker exited
-  // with code 0, or if we have ended it, the code is that of the first worker that failed. Without
-  // a failure, the code is 128 + the signal that ended the job, or 0. If another node failed first,
-  // the code is 1, or 128 + a signal that arrived afterwards; but in an elastic job, a failure of a
-  // worker here counts. If the workers were told to end after
-  // their next commit and have done so, the code is kEndedEarly.
+  // Returns the exit code of the job. It is the exit code of the worker that caused the failure. If
+  // this worker exited with code 0, or if we have ended it, the code is that of the first worker
+  // that failed. Without a failure, the code is 128 + the signal that ended the job, or 0. If
+  // another node failed first, the code is 1, or 128 + a signal that arrived afterwards; but in an
+  // elastic job, a failure of a worker here counts. If the workers were told to end after their
+  // next commit and have done so, the code is kEndedEarlyExitCode.
   int exit_code() const;
   // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
   // before a signal asked the job to end.
@@ -138,14 +137,14 @@ class Supervision {
   bool has_signalled() const {
     return state_ != State::kRunning && state_ != State::kLastStep && state_ != State::kOwnErrors;
   }
-  void enter(State state, std::optional<TimePoint> deadline);
+  void enter_state(State state, std::optional<TimePoint> deadline);
   Actions terminate(int signal, TimePoint now);
-  Actions kill(TimePoint now, std::vector<std::string> notices);
+  Actions kill_all(TimePoint now, std::vector<std::string> notices);
   void remember_signal(int signal, TimePoint now);
   std::string living_ranks() const;
   std::string name(int rank) const;
-  static std::string end_text(const Worker& worker);
-  std::string others_text(int excluded) const;
+  static std::string text_about_end(const Worker& worker);
+  std::string text_about_others(int excluded) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_cause(const Worker& worker);
   static bool is_root_cause(const Worker& worker);
@@ -166,8 +165,9 @@ class Supervision {
   std::optional<int> first_failed_rank_;
   bool is_elastic_ = false;
   bool expects_workers_ = false;
-  // The first failure, if a new worker runs in its place and the others have not gone on yet.
-  std::optional<Failure> unsurvived_{};
+  // The first failure, if a new worker has replaced the failed worker, and the others have not gone
+  // on yet.
+  std::optional<Failure> unsurvived_failure_{};
   std::string why_it_ends_;     // of an elastic job
   bool has_last_step_ = false;  // end_at_next_commit()
   int ending_signal_ = 0;

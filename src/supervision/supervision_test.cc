@@ -28,7 +28,7 @@ class SupervisionTest : public ::testing::Test {
   void signal(int number) { actions_ = job_.signal_received(number, now_); }
   void wait(Duration time) {
     now_ += time;
-    actions_ = job_.time_passed(now_);
+    actions_ = job_.handle_deadline(now_);
   }
   void expect_nothing() const {
     EXPECT_FALSE(actions_.forward_signal.has_value());
@@ -58,7 +58,7 @@ FlightReport report_of(MemberState member_state, TimePoint since = {}) {
 constexpr ProcessEnd exited(int code) { return {.code = code}; }
 constexpr ProcessEnd killed(int signal) { return {.signal = signal}; }
 
-TEST_F(SupervisionTest, SuccessIsSilent) {
+TEST_F(SupervisionTest, SuccessCausesNoActions) {
   EXPECT_FALSE(job_.finished());
   EXPECT_FALSE(job_.deadline().has_value());
   for (const int rank : {1, 0, 2}) end(rank, exited(0));
@@ -91,7 +91,7 @@ TEST_F(SupervisionTest, TheFirstFailureDeterminesTheExitCode) {
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.failure()->pid, 711);
   EXPECT_EQ(job_.failure()->exit_code, 3);
-  EXPECT_EQ(job_.failure()->others,
+  EXPECT_EQ(job_.failure()->other_ends,
             "rank 0: exited with code 1; rank 2: killed by signal 6 (SIGABRT)");
   EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
@@ -101,7 +101,7 @@ TEST_F(SupervisionTest, ExitCodesForSignalsAreThoseOfShells) {
   EXPECT_EQ(job_.exit_code(), 128 + 9);
 }
 
-TEST_F(SupervisionTest, OthersGetTimeThenSigtermThenSigkill) {
+TEST_F(SupervisionTest, AfterAFailureTheOthersGetTimeThenSigtermThenSigkill) {
   end(1, exited(3));
   expect_nothing();
   wait(Supervision::kOwnErrorTime - milliseconds(1));
@@ -116,7 +116,7 @@ TEST_F(SupervisionTest, OthersGetTimeThenSigtermThenSigkill) {
   end(2, killed(SIGKILL));
   EXPECT_TRUE(job_.finished());
   EXPECT_EQ(job_.exit_code(), 3);
-  EXPECT_EQ(job_.failure()->others, "rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
+  EXPECT_EQ(job_.failure()->other_ends, "rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
 }
 
 TEST_F(SupervisionTest, GivesUpOnWorkersThatCannotBeKilled) {
@@ -126,7 +126,7 @@ TEST_F(SupervisionTest, GivesUpOnWorkersThatCannotBeKilled) {
   wait(Supervision::kKillTime);
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("ranks 0, 2")));
   EXPECT_TRUE(job_.finished());
-  EXPECT_THAT(job_.failure()->others, HasSubstr("still there"));
+  EXPECT_THAT(job_.failure()->other_ends, HasSubstr("still there"));
 }
 
 TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
@@ -232,10 +232,10 @@ TEST_F(SupervisionTest, CtrlCMayEndTheReaderOfTheOutputFirst) {
 TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
   end(0, exited(1), report_blaming(1));
   end(2, exited(1), report_blaming(0));
-  end(1, exited(7));  // later than its victims
+  end(1, exited(7));  // later than the workers that blame it
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 7);
-  EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 1");
+  EXPECT_EQ(job_.failure()->other_ends, "ranks 0, 2: exited with code 1");
 }
 
 TEST_F(SupervisionTest, AWorkerThatExitedWithCode0MayBeTheCause) {
@@ -293,7 +293,7 @@ TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
-// The flight record of a worker whose program was ended by an exception.
+// The flight record of a worker after an exception has ended its program.
 FlightReport raised(LeaveCause cause, FlightReport before) {
   before.member_state = MemberState::kLeft;
   before.cause = cause;
@@ -423,7 +423,7 @@ TEST_F(SupervisionTest, OnlyTheFirstFailureCounts) {
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
-// Another node has failed because of a worker of this node whose end is not known here yet.
+// A worker of this node has made another node fail, but its end is not known here yet.
 class SupervisionOfABlamedNode : public SupervisionTest {
  protected:
   void SetUp() override {
@@ -543,7 +543,7 @@ class SupervisionOfAnElasticJob : public SupervisionTest {
   void SetUp() override { job_.set_elastic(); }
 };
 
-TEST_F(SupervisionOfAnElasticJob, AFailureEndsNobodyElse) {
+TEST_F(SupervisionOfAnElasticJob, AFailureEndsNoOtherWorker) {
   end(1, killed(SIGKILL));
   expect_nothing();
   EXPECT_FALSE(job_.is_ending());
@@ -588,7 +588,7 @@ TEST_F(SupervisionOfAnElasticJob, AWorkerThatHasNotStartedIsNotAlive) {
   EXPECT_THAT(job_.closing_lines().back(), "rank 5: exited with code 0");
 }
 
-TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsThatOfTheJob) {
+TEST_F(SupervisionOfAnElasticJob, AFailureThatNoWorkerSurvivesFailsTheJob) {
   end(1, exited(5));
   for (const int rank : {0, 2}) end(rank, exited(0));
   EXPECT_EQ(job_.exit_code(), 5);
@@ -606,18 +606,18 @@ TEST_F(SupervisionOfAnElasticJob, ANewWorkerTakesThePlaceOfAFailedOne) {
   EXPECT_EQ(job_.exit_code(), 0);
 }
 
-TEST_F(SupervisionOfAnElasticJob, AFailureThatNobodySurvivesIsRememberedWhenItsWorkerIsReplaced) {
+TEST_F(SupervisionOfAnElasticJob, AFailureThatNoWorkerSurvivesIsKeptWhenItsWorkerIsReplaced) {
   end(1, exited(5));
   job_.worker_started(1, 800);
   for (const int rank : {0, 1, 2}) end(rank, exited(0));
-  EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 0") << "as they have ended";
+  EXPECT_EQ(job_.failure()->other_ends, "ranks 0, 2: exited with code 0") << "as they have ended";
   EXPECT_EQ(job_.exit_code(), 5);
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.failure()->pid, 711);
   EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
 
-TEST_F(SupervisionOfAnElasticJob, AWorkerThatDoesNotMatterMayFail) {
+TEST_F(SupervisionOfAnElasticJob, AWorkerThatIsNotNeededMayFail) {
   (void)job_.worker_ended(1, {killed(SIGKILL), {}, {}, now_}, false);
   for (const int rank : {0, 2}) end(rank, exited(0));
   EXPECT_EQ(job_.exit_code(), 0);
@@ -640,16 +640,16 @@ TEST_F(SupervisionOfAnElasticJob, WorkersEndAfterTheirNextCommit) {
   EXPECT_FALSE(actions_.forward_signal || actions_.kill_everything);
   EXPECT_TRUE(job_.ends_at_next_commit() && job_.is_ending());
   EXPECT_EQ(job_.own_failure()->why, "the driver was killed");
-  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarly));
+  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarlyExitCode));
   EXPECT_TRUE(job_.finished());
-  EXPECT_EQ(job_.exit_code(), kEndedEarly);
+  EXPECT_EQ(job_.exit_code(), kEndedEarlyExitCode);
   EXPECT_THAT(job_.closing_lines(), ElementsAre("the job has ended: the driver was killed",
                                                 "ranks 0-2: exited with code 75"));
 }
 
 TEST_F(SupervisionOfAnElasticJob, WorkersThatAreLateForTheirLastCommitAreKilled) {
   (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
-  end(0, exited(kEndedEarly));
+  end(0, exited(kEndedEarlyExitCode));
   wait(seconds(8));
   expect_nothing();
   wait(seconds(1));
@@ -676,13 +676,13 @@ TEST_F(SupervisionOfAnElasticJob, ASignalEndsTheLastStep) {
   EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
 }
 
-TEST_F(SupervisionOfAnElasticJob, ANodeThatHearsOfAFailureMayStillEndAfterTheNextCommit) {
+TEST_F(SupervisionOfAnElasticJob, ANodeMayEndAfterTheNextCommitEvenIfAnotherNodeHasFailed) {
   (void)job_.other_node_failed({.why = "node 0 (hen) ends"}, now_);
   (void)job_.end_at_next_commit("the driver was killed", seconds(9), now_);
   wait(Supervision::kOwnErrorTime);
   expect_nothing();
-  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarly));
-  EXPECT_EQ(job_.exit_code(), kEndedEarly);
+  for (const int rank : {0, 1, 2}) end(rank, exited(kEndedEarlyExitCode));
+  EXPECT_EQ(job_.exit_code(), kEndedEarlyExitCode);
 }
 
 TEST_F(SupervisionOfAnElasticJob, ItsFirstFailureIsShownWhenItCannotGoOn) {
@@ -701,15 +701,15 @@ TEST(SupervisionOfASecondNode, NamesRanksOfTheJob) {
   // The record blames a rank of the job: 4 is the second worker here, 0 is on another node.
   (void)node.worker_ended(0, {exited(1), report_blaming(4), {}, now});
   EXPECT_EQ(node.own_failure()->why, "rank 3 (pid 710) has exited with code 1");
-  // The other nodes hear of rank 4, because it may also be the cause of their failures.
+  // The other nodes are told about rank 4, because it may also be the cause of their failures.
   EXPECT_EQ(node.own_failure()->rank, 4U);
   EXPECT_FALSE(node.own_failure()->blamed_rank.has_value());
   Supervision copy = node;
-  const Actions actions = copy.time_passed(now + Supervision::kOwnErrorTime);
+  const Actions actions = copy.handle_deadline(now + Supervision::kOwnErrorTime);
   EXPECT_THAT(actions.notices, ElementsAre(HasSubstr("ending rank 4 with SIGTERM")));
   (void)node.worker_ended(1, {exited(7), {}, {}, now});
   EXPECT_EQ(node.failure()->rank, 4);
-  EXPECT_EQ(node.failure()->others, "rank 3: exited with code 1");
+  EXPECT_EQ(node.failure()->other_ends, "rank 3: exited with code 1");
   Supervision other({710}, kGrace, 3);
   (void)other.worker_ended(0, {exited(1), report_blaming(0), {}, now});
   EXPECT_EQ(other.failure()->rank, 3);

@@ -23,7 +23,7 @@ constexpr std::size_t kReasonBytes = 1024;
 constexpr std::size_t kTracebackBytes = 16 * 1024;
 
 template <std::size_t kBytes>
-struct Text {
+struct AtomicText {
   static constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
   std::atomic<std::uint32_t> bytes;
   std::array<std::atomic<std::uint64_t>, kWords> words;
@@ -61,7 +61,7 @@ struct alignas(64) Line {
   std::atomic<std::int64_t> changed;
   std::atomic<std::int64_t> elements;
   std::atomic<std::uint64_t> name_hash;
-  Text<kFlightNameBytes> name;
+  AtomicText<kFlightNameBytes> name;
 };
 
 // Only one thread at a time writes the counters, so a load and a store are enough to add to one.
@@ -74,8 +74,8 @@ struct alignas(64) Counters {
   std::atomic<std::int64_t> wait_until;  // 0 while the wait continues
 
   template <typename Number>
-  static void add(std::atomic<Number>& counter, Number more) {
-    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  static void add(std::atomic<Number>& counter, Number amount) {
+    counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
 };
 
@@ -85,8 +85,8 @@ struct FlightRecord {
   std::atomic<std::int64_t> since;
   std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1; 0 if free
   std::atomic<std::uint32_t> cause;
-  Text<kReasonBytes> reason;
-  Text<kTracebackBytes> traceback;
+  AtomicText<kReasonBytes> reason;
+  AtomicText<kTracebackBytes> traceback;
   Counters counters;
   std::array<Line, kFlightCalls> lines;
 };
@@ -169,7 +169,7 @@ void FlightRecorder::begin(TimePoint now) {
   set_member_state(memory_, MemberState::kForming, now);
 }
 
-void FlightRecorder::record_formed(TimePoint now) {
+void FlightRecorder::record_joined(TimePoint now) {
   set_member_state(memory_, MemberState::kMember, now);
 }
 
@@ -240,7 +240,7 @@ void FlightRecorder::record_unblocked(TimePoint now) {
                             std::memory_order_release);
 }
 
-void FlightRecorder::blame(int rank) {
+void FlightRecorder::record_blamed_rank(int rank) {
   std::uint32_t none = 0;
   record_in(memory_).blamed.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1);
 }

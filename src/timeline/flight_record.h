@@ -70,7 +70,7 @@ class FlightRecorder {
 
   // Call it when a new engine begins: clears the record of the previous engine of this process.
   void begin(TimePoint now);
-  void record_formed(TimePoint now);
+  void record_joined(TimePoint now);
   void enter_group(GroupId group);
   void leave_group(GroupId group);
   // `name_hash` is a hash of the name, the same in all processes.
@@ -85,7 +85,7 @@ class FlightRecorder {
   void record_unblocked(TimePoint now);
   // Records that this rank's calls fail because `rank` is gone. Only the first such rank is
   // recorded.
-  void blame(int rank);
+  void record_blamed_rank(int rank);
   void record_left(std::string_view reason, LeaveCause cause, std::string_view traceback,
                    TimePoint now);
 

@@ -50,7 +50,7 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
 TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at_second(1));
   EXPECT_EQ(read_flight_record(memory_).member_state, MemberState::kForming);
-  recorder_.record_formed(at_second(2));
+  recorder_.record_joined(at_second(2));
   submit(1, allreduce_submission("grad", {2, 3}), at_second(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.member_state, MemberState::kMember);
@@ -141,8 +141,8 @@ TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
   recorder_.begin(at_second(0));
   recorder_.enter_group(0);
   recorder_.enter_group(7);
-  recorder_.blame(3);
-  recorder_.blame(1);
+  recorder_.record_blamed_rank(3);
+  recorder_.record_blamed_rank(1);
   recorder_.record_left("raised ValueError", LeaveCause::kException,
                         std::string(100'000, 'x') + "the end", at_second(9));
   FlightReport report = read_flight_record(memory_);

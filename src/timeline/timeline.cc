@@ -23,7 +23,7 @@ constexpr std::size_t kBufferBytes = 4 << 20;
 // of this time. A shorter time would wake the writing thread of a busy rank more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
-// Returns the path that means the same in every working directory.
+// Returns the absolute path, because the program may change its working directory.
 std::string absolute_path(const std::string& path) {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(path, error);
@@ -40,9 +40,9 @@ Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)
     : options_(options),
       clock_(clock),
       log_(log),
-      continued_(options.continued ? options.continued
-                                   : std::make_shared<Continued>(TraceText(options.rank))),
-      text_(continued_->text) {}
+      shared_state_(options.continued ? options.continued
+                                      : std::make_shared<SharedState>(TraceText(options.rank))),
+      text_(shared_state_->text) {}
 
 Timeline::~Timeline() { close(); }
 
@@ -51,8 +51,10 @@ Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles
   if (control->closed)
     return Status::fix_call("the engine is shut down; call init() before a timeline is started");
   stop_writer();
-  const auto what = [&] { return format_text("the timeline cannot be written to `{}`", path); };
-  return catch_bad_alloc(what, [&] { return open(path, job, mark_cycles); });
+  const auto error_prefix = [&] {
+    return format_text("the timeline cannot be written to `{}`", path);
+  };
+  return catch_bad_alloc(error_prefix, [&] { return open(path, job, mark_cycles); });
 }
 
 Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles) {
@@ -83,15 +85,15 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
         "container",
         error.what()));
   }
-  continued_->path = absolute_path(path);
-  continued_->mark_cycles = mark_cycles;
+  shared_state_->path = absolute_path(path);
+  shared_state_->mark_cycles = mark_cycles;
   on_ = true;
   return {};
 }
 
 void Timeline::stop() {
   const auto control = control_.lock();
-  continued_->path.clear();
+  shared_state_->path.clear();
   stop_writer();
 }
 
@@ -128,25 +130,26 @@ void Timeline::record_change(Handle handle, TraceEvent::Kind kind, TimePoint now
 // Wakes the writing thread at the first event after a pause, and when the buffer becomes half full.
 template <class Add>
 void Timeline::record(Add add) {
-  bool wakes = false;
+  bool must_wake_writer = false;
   {
     auto pending = pending_.lock();
     const bool was_half_full = pending->events.is_half_full();
     add(pending->events);
-    wakes = std::exchange(pending->writer_sleeps, false) ||
-            (!was_half_full && pending->events.is_half_full());
+    must_wake_writer = std::exchange(pending->writer_sleeps, false) ||
+                       (!was_half_full && pending->events.is_half_full());
   }
-  if (wakes) pending_.notify_all();
+  if (must_wake_writer) pending_.notify_all();
 }
 
 void Timeline::run() {
-  begin_own_thread("farandole-trace");
-  const auto what = [] { return std::string("the timeline ends here"); };
+  set_up_own_thread("farandole-trace");
+  const auto error_prefix = [] { return std::string("the timeline ends here"); };
   bool is_open = true;
   for (bool is_last = false; !is_last;) {
     is_last = collect(collected_events_);
     if (!is_open) continue;
-    Status status = catch_bad_alloc(what, [&] { return write(collected_events_, is_last); });
+    Status status =
+        catch_bad_alloc(error_prefix, [&] { return write(collected_events_, is_last); });
     if (status.ok() && !is_last) continue;
     is_open = on_ = false;
     file_->close();

@@ -20,34 +20,34 @@
 
 namespace farandole {
 
-// TraceHead::epoch_us of a file whose zero point was `age` ago.
+// Returns TraceHead::epoch_us for a file with a zero point that was `age` ago.
 std::int64_t microseconds_since_1970(Duration age);
 
 class Timeline {
  public:
-  // What the timelines of one process share if it is a member of several groups of an elastic job,
-  // one after another. So each tensor has one track, and the timeline of the next group continues
-  // that of the last one.
-  struct Continued {
+  // The state that the timelines of one process share. In an elastic job, a process is a member of
+  // several groups, one after another. Because of this state, each tensor has one track for all
+  // groups, and the timeline of the next group continues the previous timeline.
+  struct SharedState {
     TraceText text;
-    std::string path{};  // of the timeline that is on, absolute once it was on; empty: none
+    std::string path{};  // the file of the timeline, absolute after its start; empty if none is on
     bool mark_cycles = false;
   };
   struct Options {
     TraceText::Rank rank;
     std::size_t bytes_max = 0;  // size limit of the whole file; each rank gets an equal share
-    std::shared_ptr<Continued> continued{};  // null: the job is not elastic
+    std::shared_ptr<SharedState> continued{};  // null: the job is not elastic
   };
   struct Job {
     std::string name{};              // see TraceHead
     std::int64_t engine_number = 1;  // 1 for the first engine of this process, 2 for the second, …
-    // If the job has several hosts, the times in its files are those of the clock of one host,
-    // counted from `zero` on that clock. That clock shows the time of our clock plus clock_offset,
-    // with an error of at most clock_error.
+    // If the job has several hosts, all times in the file come from the clock of one host, and are
+    // counted from `zero` on that clock. Our time plus clock_offset is the time of that clock, with
+    // an error of at most clock_error.
     Duration clock_offset{};
     Duration clock_error{};
-    std::optional<TimePoint> zero{};          // empty: now
-    std::optional<TraceText::Group> group{};  // of an elastic job
+    std::optional<TimePoint> zero{};          // empty means now
+    std::optional<TraceText::Group> group{};  // only in an elastic job
   };
   // All references must outlive this object.
   Timeline(const Options& options, const Clock& clock, const Log& log);
@@ -113,10 +113,11 @@ class Timeline {
   const Log& log_;
   Guarded<Control> control_;  // held while a timeline is started or stopped
   std::thread writer_;        // only the holder of control_ uses it
-  // Only the writing thread uses these while it exists; otherwise only the holder of control_.
+  // While the writing thread exists, only this thread uses the following members. Otherwise, only
+  // the holder of control_ uses them.
   std::optional<TraceFile> file_;
-  const std::shared_ptr<Continued> continued_;
-  TraceText& text_;  // that of continued_
+  const std::shared_ptr<SharedState> shared_state_;
+  TraceText& text_;  // shared_state_->text
   TraceBuffer collected_events_{0};
 
   Guarded<Pending> pending_;

@@ -53,7 +53,7 @@ class TimelineTest : public ::testing::Test {
 };
 
 // The rank of the second host opens the file first. Its clock is 5 s behind that of the first host.
-TEST_F(TimelineTest, RanksOnTwoHostsHaveTheTimesOfOneClock) {
+TEST_F(TimelineTest, RanksOnTwoHostsUseTheTimesOfOneClock) {
   SimulatedClock first_clock;
   SimulatedClock second_clock;
   second_clock.advance(std::chrono::seconds(1));
@@ -80,7 +80,8 @@ TEST_F(TimelineTest, RanksOnTwoHostsHaveTheTimesOfOneClock) {
   first.stop();
   second.stop();
   const std::string text = content(path());
-  // The begin and the end of two phases of a call on each rank, for each of the two times.
+  // At each time, each of the two ranks has one call with two phases. Each phase has a begin and an
+  // end, so there are eight events.
   EXPECT_EQ(count(text, "\"ts\":2001000.000"), 8) << text;
   EXPECT_EQ(count(text, "\"ts\":2002000.000"), 8) << text;
   EXPECT_EQ(count(text, "\"labels\":\"clock ± 13 µs\""), 1) << text;
@@ -140,7 +141,7 @@ TEST_F(TimelineTest, CanContinueInAnotherOrTheSameFile) {
 }
 
 TEST_F(TimelineTest, ContinuesInTheNextGroupOfAnElasticJob) {
-  const auto continued = std::make_shared<Timeline::Continued>(
+  const auto continued = std::make_shared<Timeline::SharedState>(
       TraceText({.rank = 3, .pid = 103, .elastic_worker = 3}));
   Timeline::Options options{.rank = {}, .bytes_max = 64 << 20, .continued = continued};
   for (const std::int64_t epoch : {1, 2}) {
@@ -160,16 +161,16 @@ TEST_F(TimelineTest, ContinuesInTheNextGroupOfAnElasticJob) {
   EXPECT_EQ(count(text, R"("name":"ALLREDUCE")"), 2);
 }
 
-TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
+TEST_F(TimelineTest, TheSizeLimitIsForAllRanksTogether) {
   constexpr std::size_t kBytes = 100'000;
-  Timeline one(options(0, 2, kBytes), clock_, log_);
+  Timeline first(options(0, 2, kBytes), clock_, log_);
   Timeline other(options(1, 2, kBytes), clock_, log_);
   for (int times = 0; times < 3; ++times) {  // starting again must not give more room
-    ASSERT_TRUE(one.start(path(), job_).ok());
+    ASSERT_TRUE(first.start(path(), job_).ok());
     ASSERT_TRUE(other.start(path(), job_).ok());
-    for (Handle handle = 1; handle <= 3000; ++handle) record_call(one, handle, "a");
+    for (Handle handle = 1; handle <= 3000; ++handle) record_call(first, handle, "a");
     for (Handle handle = 1; handle <= 3000; ++handle) record_call(other, handle, "a");
-    one.stop();
+    first.stop();
     other.stop();
   }
   const std::string text = content(path());
@@ -191,7 +192,7 @@ TEST_F(TimelineTest, AnErrorIsReturnedAndCallsContinue) {
             Status::fix_call("the engine is shut down; call init() before a timeline is started"));
 }
 
-TEST_F(TimelineTest, WritesEventsWithoutBeingStopped) {
+TEST_F(TimelineTest, WritesEventsBeforeItIsStopped) {
   Timeline timeline(options(0, 1), clock_, log_);
   ASSERT_TRUE(timeline.start(path(), job_).ok());
   for (int times = 1; times <= 2; ++times) {

@@ -30,7 +30,7 @@ std::size_t words_for(std::size_t bytes) { return (bytes + kWordBytes - 1) / kWo
 
 TraceBuffer::TraceBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
 
-// Reserves room for an event. Empty if there is none.
+// Reserves room for an event. Returns an empty span if the buffer is full.
 std::span<std::uint64_t> TraceBuffer::reserve(std::size_t words, TimePoint time) {
   if (!lost_since_ && words > words_.size() - used_) lost_since_ = time;
   if (lost_since_) return {};

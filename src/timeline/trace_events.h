@@ -39,8 +39,8 @@ class TraceBuffer {
 
   bool empty() const { return used_ == 0 && !lost_since_; }
   bool is_half_full() const { return used_ * 2 >= words_.size() || lost_since_; }
-  // The time of the first event that did not fit; empty if all did. All later events are dropped
-  // too, so the buffer has no gaps.
+  // The time of the first event that did not fit. Empty if all events did fit. All later events are
+  // dropped too, so the buffer has no gaps.
   std::optional<TimePoint> lost_since() const { return lost_since_; }
   std::size_t lost_calls() const { return lost_calls_; }
 

@@ -81,7 +81,7 @@ TEST(TraceBuffer, DropsAllEventsAfterTheFirstThatDidNotFit) {
   EXPECT_EQ(events_of(buffer).size(), 1U);
 }
 
-TEST(TraceBuffer, WithoutAnyRoomLosesEverything) {
+TEST(TraceBuffer, DropsAllEventsIfItHasNoRoom) {
   TraceBuffer buffer(0);
   buffer.changed(1, TraceEvent::Kind::kDone, at_nanosecond(1));
   EXPECT_FALSE(buffer.empty());

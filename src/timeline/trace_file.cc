@@ -22,7 +22,7 @@ constexpr off_t kWriteLockByte = 1;
 constexpr std::size_t kPageBytes = 4096;
 
 // `type` is F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file instead of the process,
-// because a process may have several engines. Returns false, with errno, if we do not get it.
+// because a process may have several engines. Returns false and sets errno if the lock is not free.
 bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
   struct flock range{};
   range.l_type = type;
@@ -72,9 +72,9 @@ int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
   return 0;
 }
 
-// Takes from the front of `text` the whole lines that fit, together with the end mark, into the
-// last `bytes_left` bytes of a page. If the next line does not fit, returns blanks that fill the
-// page.
+// Removes lines from the front of `text` and returns them: as many whole lines as fit, with the end
+// mark, into the last `bytes_left` bytes of a page. If the next line does not fit, returns blanks
+// that fill the page.
 std::string take_piece(std::string_view& text, std::size_t bytes_left) {
   const std::size_t room = bytes_left - std::min(bytes_left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
@@ -113,11 +113,12 @@ Result<TraceFile> TraceFile::open_existing(const std::string& path, const std::s
 Result<TraceFile> TraceFile::open_regular(const std::string& path, int flags) {
   // O_NONBLOCK: opening a pipe must not wait for its other end.
   TraceFile file(
-      path, Descriptor::beyond_standard(
+      path, Descriptor::above_standard_streams(
                 ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0666)));
-  struct stat info{};
-  if (!file.file_.valid() || ::fstat(file.file_.get(), &info) != 0) return file.error_status(errno);
-  if (!S_ISREG(info.st_mode))
+  struct stat file_status{};
+  if (!file.file_.valid() || ::fstat(file.file_.get(), &file_status) != 0)
+    return file.error_status(errno);
+  if (!S_ISREG(file_status.st_mode))
     return Status::fix_call(cannot_write(path, "it is not a regular file"));
   return file;
 }
@@ -125,10 +126,10 @@ Result<TraceFile> TraceFile::open_regular(const std::string& path, int flags) {
 Status TraceFile::begin_or_continue(const TraceHead& head) {
   const WriteLock write_lock(file_, waits_for_lock_);
   if (write_lock.error() != 0) return error_status(write_lock.error());
-  const bool alone = lock(file_, F_WRLCK, kWritersByte, false);
+  const bool is_only_writer = lock(file_, F_WRLCK, kWritersByte, false);
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
   const bool is_ours = found && found->job == head.job;
-  if (!is_ours && !alone)
+  if (!is_ours && !is_only_writer)
     return Status::fix_call(
         cannot_write(path_, "another job writes there; give each job its own file"));
   head_ = is_ours ? *found : head;
@@ -170,9 +171,9 @@ void TraceFile::close() {
 
 // Finds the end of the last whole line and cuts off an incomplete line after it.
 int TraceFile::repair() {
-  struct stat info{};
-  if (::fstat(file_.get(), &info) != 0) return errno;
-  bytes_ = static_cast<std::size_t>(info.st_size);
+  struct stat file_status{};
+  if (::fstat(file_.get(), &file_status) != 0) return errno;
+  bytes_ = static_cast<std::size_t>(file_status.st_size);
   const std::size_t tail_bytes = std::min(bytes_, kTraceEnd.size());
   const std::string tail = read_at(file_, bytes_ - tail_bytes, tail_bytes);
   if (tail == kTraceEnd) bytes_ -= tail_bytes;

@@ -36,7 +36,7 @@ class TraceFile {
   // The head of the file, which another rank may have written.
   const TraceHead& head() const { return head_; }
   std::size_t bytes_at_open() const { return bytes_at_open_; }
-  // The length of all lines after the last call of this object.
+  // The length of all lines in the file at the end of our last call.
   std::size_t bytes() const { return bytes_; }
 
   // Appends whole lines. If there is an error, appends nothing. Errors: those of open().
@@ -65,7 +65,7 @@ class TraceFile {
   TraceHead head_;
   std::size_t bytes_at_open_ = 0;
   std::size_t bytes_ = 0;       // the length of all lines without the end mark
-  bool waits_for_lock_ = true;  // for another process that writes
+  bool waits_for_lock_ = true;  // if another process holds the lock
 };
 
 }  // namespace farandole

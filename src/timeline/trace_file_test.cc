@@ -219,17 +219,17 @@ TEST_F(TraceFileTest, OnlyTheFileOfTheJobIsContinued) {
   EXPECT_EQ(text_of(path()), before);
 }
 
-TEST_F(TraceFileTest, AnExistingFileIsNotAwaited) {
+TEST_F(TraceFileTest, OpeningAnExistingFileDoesNotWait) {
   must_open().close();
   auto file = TraceFile::open_existing(path(), "one");
   ASSERT_EQ(file.status(), Status());
   const Descriptor other(::open(path().c_str(), O_RDWR | O_CLOEXEC));
   struct flock range{.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1, .l_pid = 0};
   ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &range), 0);
-  const auto busy = Status::stop("the timeline cannot be written to `" + path() +
-                                 "`: another process writes to it");
-  EXPECT_EQ(file->append(kLine), busy);
-  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(), busy);
+  const auto busy_error = Status::stop("the timeline cannot be written to `" + path() +
+                                       "`: another process writes to it");
+  EXPECT_EQ(file->append(kLine), busy_error);
+  EXPECT_EQ(TraceFile::open_existing(path(), "one").status(), busy_error);
   EXPECT_EQ(text_of(path()), with_lines(0));
 }
 

@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-// The beginning of an event of this rank.
+// Returns a line with the begin event of a call of this rank.
 inline std::string trace_line_of(int rank, const std::string& name = "x") {
   return format_text("{{\"ph\":\"B\",\"ts\":1.000,\"pid\":{},\"tid\":9,\"name\":\"{}\"}},\n", rank,
                      name);

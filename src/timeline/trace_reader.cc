@@ -37,16 +37,16 @@ Result<TraceReader> TraceReader::open(const std::string& path, const std::string
                                       const Ranks& ranks) {
   // O_NONBLOCK: opening a pipe must not wait for its other end.
   TraceReader reader(path,
-                     Descriptor::beyond_standard(
+                     Descriptor::above_standard_streams(
                          ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)),
                      ranks);
-  struct stat info{};
-  if (!reader.file_.valid() || ::fstat(reader.file_.get(), &info) != 0)
+  struct stat file_status{};
+  if (!reader.file_.valid() || ::fstat(reader.file_.get(), &file_status) != 0)
     return Status::fix_call(cannot_read(path, std::strerror(errno)));
-  if (!S_ISREG(info.st_mode))
+  if (!S_ISREG(file_status.st_mode))
     return Status::fix_call(cannot_read(path, "it is not a regular file"));
-  reader.bytes_ = static_cast<std::size_t>(info.st_size);
-  FARANDOLE_TRY_ASSIGN(const std::string begin, reader.read_some(kReadBytes));
+  reader.bytes_ = static_cast<std::size_t>(file_status.st_size);
+  FARANDOLE_TRY_ASSIGN(const std::string begin, reader.read_at_most(kReadBytes));
   const auto head = read_trace_head(begin);
   if (!head || head->job != job)
     return Status::fix_call(cannot_read(path, "it is not the timeline of this job"));
@@ -57,7 +57,7 @@ Result<TraceReader> TraceReader::open(const std::string& path, const std::string
   return reader;
 }
 
-Result<std::string> TraceReader::read_some(std::size_t bytes_max) const {
+Result<std::string> TraceReader::read_at_most(std::size_t bytes_max) const {
   std::string text(std::min(bytes_max, bytes_ - std::min(at_, bytes_)), '\0');
   const ssize_t count = ::pread(file_.get(), text.data(), text.size(), static_cast<off_t>(at_));
   if (count < 0) return Status::stop(cannot_read(path_, std::strerror(errno)));
@@ -66,16 +66,16 @@ Result<std::string> TraceReader::read_some(std::size_t bytes_max) const {
 }
 
 Result<std::string> TraceReader::next() {
-  FARANDOLE_TRY_ASSIGN(const std::string more, read_some(kReadBytes));
+  FARANDOLE_TRY_ASSIGN(const std::string more, read_at_most(kReadBytes));
   at_ = more.empty() ? bytes_ : at_ + more.size();  // the file may have become shorter
-  rest_ += more;
+  incomplete_line_ += more;
   std::string own_lines;
-  std::string_view text = rest_;
+  std::string_view text = incomplete_line_;
   for (std::string_view line; take_line(text, line);) {
     const auto rank = rank_of_trace_line(line);
     if (rank && ranks_.contains(*rank)) (own_lines += line) += '\n';
   }
-  rest_ = text.size() <= kTraceLineBytesMax ? std::string(text) : std::string();
+  incomplete_line_ = text.size() <= kTraceLineBytesMax ? std::string(text) : std::string();
   return own_lines;
 }
 

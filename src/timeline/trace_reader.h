@@ -37,14 +37,14 @@ class TraceReader {
   TraceReader(std::string path, Descriptor file, const Ranks& ranks)
       : path_(std::move(path)), file_(std::move(file)), ranks_(ranks) {}
 
-  Result<std::string> read_some(std::size_t bytes_max) const;
+  Result<std::string> read_at_most(std::size_t bytes_max) const;
 
   std::string path_;
   Descriptor file_;
   Ranks ranks_;
-  std::size_t bytes_ = 0;  // of the file when it was opened
-  std::size_t at_ = 0;     // how many of them were read
-  std::string rest_;       // the beginning of a line whose end was not read yet
+  std::size_t bytes_ = 0;        // the size of the file when it was opened
+  std::size_t at_ = 0;           // how many of these bytes were read
+  std::string incomplete_line_;  // the beginning of a line whose end was not read yet
   std::string first_event_;
 };
 

@@ -87,7 +87,7 @@ TEST_F(TraceReaderTest, ReadsNothingThatIsAddedOrCutLater) {
   EXPECT_TRUE(other->at_end());
 }
 
-TEST_F(TraceReaderTest, KnowsTheFirstEvent) {
+TEST_F(TraceReaderTest, ReturnsTheFirstEvent) {
   write("");
   EXPECT_EQ(TraceReader::open(path(), "one", {})->first_event(), "");
   write(trace_line_of(3) + trace_line_of(2));
@@ -95,7 +95,7 @@ TEST_F(TraceReaderTest, KnowsTheFirstEvent) {
   EXPECT_EQ(reader->first_event() + "\n", trace_line_of(3));
 }
 
-TEST_F(TraceReaderTest, OtherFilesAreErrors) {
+TEST_F(TraceReaderTest, FilesOfOtherKindsAreErrors) {
   const auto status_of = [&](const std::string& where) {
     return TraceReader::open(where, "two", {}).status();
   };

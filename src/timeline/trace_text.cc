@@ -21,8 +21,8 @@ constexpr std::string_view kHeadEnd = "}},\n";
 // More tracks than one engine can have, so that the engines of a process give their tracks
 // different numbers.
 constexpr std::int64_t kTracksPerEngine = 1 << 20;
-// The same for the workers of an elastic job. More than kTraceTracksMax and all calls in flight.
-// Perfetto reads the numbers of threads as 32 bits.
+// The workers of an elastic job also need different numbers. This is more than kTraceTracksMax plus
+// the calls in flight. It is not larger, because Perfetto reads thread numbers as 32 bits.
 constexpr std::int64_t kTracksPerWorker = 1 << 16;
 
 // Escapes a text for use inside the quotes of a JSON string.
@@ -36,11 +36,11 @@ std::string json_escaped(std::string_view text) {
 }
 
 std::string upper_case(std::string_view word) {
-  std::string capitals(word);
-  std::ranges::transform(capitals, capitals.begin(), [](char letter) {
+  std::string upper(word);
+  std::ranges::transform(upper, upper.begin(), [](char letter) {
     return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
   });
-  return capitals;
+  return upper;
 }
 
 std::string arguments_of(const TraceEvent& event) {
@@ -119,7 +119,7 @@ void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine
   bytes_ = 0;
   ++files_begun_;
   is_full_ = false;
-  left_out_calls_ = 0;
+  dropped_calls_ = 0;
   open_calls_.clear();
   for (Track& track : shared_tracks_) track.busy = false;
   // A slot of an elastic job has several processes, one after another.
@@ -163,16 +163,16 @@ void TraceText::mark_lost(TimePoint since, std::size_t calls) {
 
 void TraceText::end(TimePoint now) {
   end_all(now, R"("unfinished":true)");
-  if (left_out_calls_ > 0)
+  if (dropped_calls_ > 0)
     write_instant(now, "CALLS_LEFT_OUT",
-                  format_text(R"("calls":{},"reason":"the timeline was full")", left_out_calls_));
+                  format_text(R"("calls":{},"reason":"the timeline was full")", dropped_calls_));
 }
 
 void TraceText::write_submitted(const TraceEvent& event) {
   if (bytes_ >= bytes_max_) {
     if (!std::exchange(is_full_, true))
       write_instant(event.time, "TIMELINE_IS_FULL", format_text(R"("bytes":{})", bytes_));
-    ++left_out_calls_;
+    ++dropped_calls_;
     return;
   }
   if (mark_cycles_ && open_calls_.empty()) write_instant(event.time, "CYCLE_START", "");
@@ -259,9 +259,9 @@ void TraceText::write_metadata(std::string_view what, std::int64_t thread,
 
 void TraceText::write_event(char phase, Track& track, TimePoint time, std::string_view name,
                             std::string_view arguments) {
-  track.last = std::max(track.last, time);
+  track.last_time = std::max(track.last_time, time);
   std::string line = format_text(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
-                                 time_text(track.last), rank_.rank, thread_of(track));
+                                 time_text(track.last_time), rank_.rank, thread_of(track));
   if (!name.empty()) line += format_text(R"(,"name":"{}")", name);
   if (!arguments.empty()) line += format_text(R"(,"args":{{{}}})", arguments);
   write(line + "},");

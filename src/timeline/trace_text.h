@@ -58,7 +58,7 @@ class TraceText {
     int rank = 0;  // in an elastic job: the worker's slot, because its rank changes
     int size = 1;
     std::int64_t pid = 0;
-    int elastic_worker = -1;  // in an elastic job: the number of the worker, which no other one has
+    int elastic_worker = -1;  // in an elastic job: the worker's number, unique in the job
   };
   // The group that an elastic job has formed.
   struct Group {
@@ -74,8 +74,8 @@ class TraceText {
   // same file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t engine_number,
              bool mark_cycles = false);
-  // Writes the largest error that the comparison of this host's clock with the file's clock may
-  // have. Call it after begin().
+  // Writes the largest possible error of the times in the file, which is that of comparing two
+  // clocks. Call it after begin().
   void add_clock_error(Duration error);
   // Marks that the worker is now a member of this group. Call it after begin().
   void add_group(const Group& group, TimePoint now);
@@ -94,8 +94,8 @@ class TraceText {
   // A thread of the trace. Its events are nested, and their times never decrease.
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
-    TimePoint last{};
-    int last_file_with_name = 0;  // the number (files_begun_) of the last file that has its name
+    TimePoint last_time{};
+    int last_file_with_name = 0;  // files_begun_ when the track's name was last written
     bool busy = false;
   };
   struct Call {
@@ -131,9 +131,9 @@ class TraceText {
   bool mark_cycles_ = false;
   std::size_t bytes_max_ = 0;
   std::size_t bytes_ = 0;
-  int files_begun_ = 0;  // how many times begin() was called
+  int files_begun_ = 0;  // how often begin() was called
   bool is_full_ = false;
-  std::size_t left_out_calls_ = 0;
+  std::size_t dropped_calls_ = 0;
   std::string lines_;
 };
 

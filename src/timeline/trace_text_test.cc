@@ -103,7 +103,7 @@ TEST_F(TraceTextTest, CallsWithoutATensorHaveNoArguments) {
 )_");
 }
 
-TEST_F(TraceTextTest, AFailedCallEndsInItsState) {
+TEST_F(TraceTextTest, AFailedCallEndsInItsCurrentPhase) {
   text_.add(submitted(1, "a", 1));
   text_.add(changed(1, TraceEvent::Kind::kFailed, 2));
   TraceEvent join = submitted(2, "join", 3);
@@ -189,7 +189,7 @@ TEST_F(TraceTextTest, MarksWhereACycleBegins) {
   EXPECT_EQ(count(trace_call(5, "c", 20), "CYCLE_START"), 1);
 }
 
-TEST_F(TraceTextTest, IsBounded) {
+TEST_F(TraceTextTest, DropsNewCallsAtItsSizeLimit) {
   text_.begin(at(0), 10'000, 1);
   std::size_t bytes = 0;
   for (Handle handle = 1; handle <= 1000; ++handle)
@@ -207,7 +207,7 @@ TEST_F(TraceTextTest, IsBounded) {
   EXPECT_EQ(count(trace_call(2000, "a", 0), "thread_name"), 1);
 }
 
-TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
+TEST_F(TraceTextTest, AFullTimelineIsReportedOnce) {
   text_.begin(at(0), 1, 1);
   text_.take();
   text_.add(submitted(1, "a", 1));
@@ -278,7 +278,7 @@ TEST_F(TraceTextTest, EveryLineOfAnEventNamesItsRank) {
   for (std::string line; std::getline(text, line);) EXPECT_EQ(rank_of_trace_line(line), 2) << line;
 }
 
-TEST(TraceLine, OtherTextsHaveNoRank) {
+TEST(TraceLine, ATextThatIsNoEventHasNoRank) {
   const std::string line = R"({"ph":"E","ts":1.002,"pid":12,"tid":3},)";
   EXPECT_EQ(rank_of_trace_line(line), 12);
   for (std::size_t bytes = 0; bytes < line.size(); ++bytes)

@@ -28,7 +28,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
 };
 
-// An abstract socket address begins with a zero byte.
+// The address of an abstract socket begins with a zero byte.
 Result<Address> address_of(const std::string& name) {
   Address address;
   if (name.empty() || name.size() >= sizeof(address.value.sun_path))
@@ -41,13 +41,13 @@ Result<Address> address_of(const std::string& name) {
 }
 
 Result<Descriptor> make_socket(int flags) {
-  Descriptor made =
-      Descriptor::beyond_standard(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  if (!made.valid()) return listener_error("socket");
-  return made;
+  Descriptor socket = Descriptor::above_standard_streams(
+      ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  if (!socket.valid()) return listener_error("socket");
+  return socket;
 }
 
-// Returns the process at the other end, or an error if it belongs to another user.
+// Returns the process at the other end, or an error if the process belongs to another user.
 Result<pid_t> peer_of(const Descriptor& socket) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
@@ -88,8 +88,8 @@ Result<UnixSocket> UnixListener::connect(const std::string& name) {
 }
 
 Result<UnixClient> UnixListener::accept() const {
-  Descriptor descriptor =
-      Descriptor::beyond_standard(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor descriptor = Descriptor::above_standard_streams(
+      ::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!descriptor.valid()) {
     // ECONNABORTED: the client has already closed its connection.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED)

@@ -1,7 +1,7 @@
 // UnixListener: lets processes of one user on one host find each other if our launcher has not
-// started them. It uses an abstract Unix socket, whose name exists only in the kernel and
-// disappears when the last process closes the socket. The kernel reports the user id of the other
-// side, and each side checks it.
+// started them. It uses an abstract Unix socket. Its name exists only in the kernel, and disappears
+// when the last process closes the socket. The kernel reports the user id of the other side, and
+// each side checks this id.
 #pragma once
 
 #include <sys/types.h>
@@ -26,17 +26,17 @@ class UnixListener {
   // is empty or too long (about 100 bytes), kStop if a system call fails.
   static Result<UnixListener> open(const std::string& name);
   // Connects to the process that listens under this name. Does not block. Errors: kRetry if no
-  // process listens (yet, or any more) or if too many clients are waiting, kStop if the process
-  // belongs to another user.
+  // process listens at the moment or if too many clients are waiting; kStop if the process belongs
+  // to another user.
   static Result<UnixSocket> connect(const std::string& name);
 
   // Accepts a connection. Errors: kRetry if no client is waiting, or if the client belonged to
-  // another user and was disconnected; kStop if the system cannot accept the connection (which then
-  // stays in the queue).
+  // another user and was disconnected; kStop if the system cannot accept the connection, which then
+  // stays in the queue.
   Result<UnixClient> accept() const;
 
   const Descriptor& descriptor() const { return descriptor_; }  // borrowed, for poll()
-  // Releases the name; no further process can connect.
+  // Releases the name. No further process can connect.
   void close() { descriptor_.reset(); }
 
  private:

@@ -18,9 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TimePoint hang_guard_deadline() {
-  return std::chrono::steady_clock::now() + std::chrono::seconds(30);
-}
+TimePoint test_deadline() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
 // A name that only this test in this process uses.
 std::string unique_name() {
@@ -36,11 +34,12 @@ TEST(UnixListener, TheClientIsKnownAndCanSendAtOnce) {
   const auto connection = UnixListener::connect(name);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   const Bytes hello(3, std::byte{7});
-  ASSERT_TRUE(connection->send(hello, {}, hang_guard_deadline()).ok());  // before it is accepted
+  // The message is sent before the listener accepts the client.
+  ASSERT_TRUE(connection->send(hello, {}, test_deadline()).ok());
   const auto client = listener->accept();
   ASSERT_TRUE(client.ok()) << client.status().message();
   EXPECT_EQ(client->process, ::getpid());
-  const auto message = client->socket.receive(hang_guard_deadline());
+  const auto message = client->socket.receive(test_deadline());
   ASSERT_TRUE(message.ok()) << message.status().message();
   EXPECT_EQ(message->bytes, hello);
 }
@@ -91,18 +90,18 @@ TEST(UnixListener, TooManyClientsMustRetry) {
   }
 }
 
-// Runs `act` in a child process as another user and returns its result.
+// Runs `action` as another user in a child process. Returns its result.
 template <class Act>
-int run_as_another_user(Act act) {
+int run_as_another_user(Act action) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(::setuid(65534) == 0 ? act() : 99);
+  if (child == 0) ::_exit(::setuid(65534) == 0 ? action() : 99);
   int status = 0;
   ::waitpid(child, &status, 0);
   return WEXITSTATUS(status);
 }
 
 TEST(UnixListener, BothSidesRejectOtherUsers) {
-  if (::getuid() != 0) GTEST_SKIP() << "only root can be another user for a moment";
+  if (::getuid() != 0) GTEST_SKIP() << "only root can act as another user for a moment";
   const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());

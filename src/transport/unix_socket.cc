@@ -27,7 +27,7 @@ struct ControlBuffer {
   alignas(cmsghdr) std::array<char, kControlBytes> bytes{};
 };
 
-// The sender and the descriptors that recvmsg() returned in addition to the bytes.
+// The sender and the descriptors that recvmsg() has returned in addition to the bytes.
 struct Ancillary {
   std::optional<ucred> sender;
   std::vector<Descriptor> descriptors;
@@ -62,16 +62,17 @@ Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
 }
 
 void parse_ancillary(msghdr& header, Ancillary& result) {
-  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
-    if (part->cmsg_level != SOL_SOCKET) continue;
-    if (part->cmsg_type == SCM_CREDENTIALS) {
-      std::memcpy(&result.sender.emplace(), CMSG_DATA(part), sizeof(ucred));
-    } else if (part->cmsg_type == SCM_RIGHTS) {
-      const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (cmsghdr* control_header = CMSG_FIRSTHDR(&header); control_header != nullptr;
+       control_header = CMSG_NXTHDR(&header, control_header)) {
+    if (control_header->cmsg_level != SOL_SOCKET) continue;
+    if (control_header->cmsg_type == SCM_CREDENTIALS) {
+      std::memcpy(&result.sender.emplace(), CMSG_DATA(control_header), sizeof(ucred));
+    } else if (control_header->cmsg_type == SCM_RIGHTS) {
+      const std::size_t count = (control_header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {
         int number = -1;
-        std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-        result.descriptors.push_back(Descriptor::beyond_standard(number));
+        std::memcpy(&number, CMSG_DATA(control_header) + i * sizeof(int), sizeof(int));
+        result.descriptors.push_back(Descriptor::above_standard_streams(number));
       }
     }
   }
@@ -91,8 +92,8 @@ Status check_incoming(const Ancillary& ancillary, int flags) {
   return {};
 }
 
-// A message can lose its descriptors and still have all its bytes. The caller still gets the bytes,
-// so that it can see which request the message answers.
+// A message can lose its descriptors but still have all its bytes. The caller gets the bytes, so
+// that it can see which request the message answers.
 Status lost_descriptors_error(const Ancillary& ancillary) {
   return Status::stop("lost descriptors that came with a message from process " +
                       std::to_string(ancillary.sender->pid) + ": more than " +
@@ -100,11 +101,11 @@ Status lost_descriptors_error(const Ancillary& ancillary) {
                       " were sent, or there is no room for them here: " + descriptor_advice());
 }
 
-// poll() takes whole milliseconds. Rounding up avoids spinning during the last millisecond.
+// poll() takes whole milliseconds. Rounding up avoids a busy loop in the last millisecond.
 int poll_limit_ms(TimePoint deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now();
-  if (left <= Duration::zero()) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  const auto time_left = deadline - std::chrono::steady_clock::now();
+  if (time_left <= Duration::zero()) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(time_left).count();
   return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
 }
 
@@ -114,10 +115,10 @@ Result<std::pair<UnixSocket, UnixSocket>> UnixSocket::make_pair() {
   std::array<int, 2> numbers{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, numbers.data()) != 0)
     return socket_error("socketpair");
-  Descriptor one(numbers[0]);
-  Descriptor other(numbers[1]);
-  FARANDOLE_TRY_ASSIGN(auto first, adopt(std::move(one)));
-  FARANDOLE_TRY_ASSIGN(auto second, adopt(std::move(other)));
+  Descriptor first_end(numbers[0]);
+  Descriptor second_end(numbers[1]);
+  FARANDOLE_TRY_ASSIGN(auto first, adopt(std::move(first_end)));
+  FARANDOLE_TRY_ASSIGN(auto second, adopt(std::move(second_end)));
   return std::pair(std::move(first), std::move(second));
 }
 
@@ -152,9 +153,9 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
                             std::span<const int> descriptors) const {
   FARANDOLE_TRY(check_outgoing(bytes.size(), descriptors.size()));
   ControlBuffer control;
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  iovec payload{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr header{};
-  header.msg_iov = &part;
+  header.msg_iov = &payload;
   header.msg_iovlen = 1;
   if (!descriptors.empty()) {
     header.msg_control = control.bytes.data();
@@ -179,8 +180,8 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   return {};
 }
 
-// Asks for the length of the message first, because clearing a buffer for the longest message would
-// take much more time.
+// Asks for the length of the message first, because it takes much more time to clear a buffer for
+// the longest message.
 Result<UnixMessage> UnixSocket::try_receive() const {
   ControlBuffer control;
   UnixMessage message;
@@ -191,9 +192,9 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   message.bytes.resize(std::min(static_cast<std::size_t>(length), kUnixMessageBytesMax));
   Ancillary ancillary;
   ancillary.descriptors.reserve(kUnixMessageDescriptorsMax);
-  iovec part{message.bytes.data(), message.bytes.size()};
+  iovec payload{message.bytes.data(), message.bytes.size()};
   msghdr header{};
-  header.msg_iov = &part;
+  header.msg_iov = &payload;
   header.msg_iovlen = 1;
   header.msg_control = control.bytes.data();
   header.msg_controllen = control.bytes.size();
@@ -201,7 +202,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   while ((count = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
     if (errno != EINTR) return receive_error("recvmsg");
   }
-  // Take ownership at once, so that a rejected message leaves no descriptor open.
+  // Take ownership at once, so that the descriptors of a rejected message are closed.
   parse_ancillary(header, ancillary);
   if (count == 0) return peer_gone_error();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));

@@ -22,7 +22,7 @@ inline constexpr std::size_t kUnixMessageDescriptorsMax = 128;  // the kernel ta
 struct UnixMessage {
   Bytes bytes;
   std::vector<Descriptor> descriptors;  // close-on-exec
-  Status descriptor_status;  // kStop if some descriptors were lost; then `descriptors` is empty
+  Status descriptor_status;  // kStop if some descriptors were lost; `descriptors` is then empty
 };
 
 // One end of a connected SOCK_SEQPACKET socket. Any thread may send; one thread at a time may
@@ -33,8 +33,8 @@ class UnixSocket {
  public:
   // Makes two connected ends, both close-on-exec. Errors: kStop.
   static Result<std::pair<UnixSocket, UnixSocket>> make_pair();
-  // Ok if the descriptor is a connected Unix socket of type SOCK_SEQPACKET. Otherwise kFixCall, and
-  // the message says what the descriptor is instead.
+  // Returns ok if the descriptor is a connected Unix socket of type SOCK_SEQPACKET. Otherwise
+  // returns kFixCall, with a message that says what the descriptor is.
   static Status check(int descriptor);
   // Takes ownership of a descriptor. If check() fails, closes it.
   static Result<UnixSocket> adopt(Descriptor descriptor);
@@ -44,8 +44,8 @@ class UnixSocket {
               TimePoint deadline) const;
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;
 
-  // Further errors: kStop for a message from another user or over the limits; the message is
-  // dropped and its descriptors are closed. If std::bad_alloc is thrown, the message stays in the
+  // Further errors: kStop for a message from another user or over the limits. Such a message is
+  // dropped, and its descriptors are closed. If std::bad_alloc is thrown, the message stays in the
   // queue.
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;

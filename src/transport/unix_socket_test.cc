@@ -20,9 +20,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kHangGuard = std::chrono::seconds(30);
+constexpr auto kTestTimeout = std::chrono::seconds(30);
 
-TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + kHangGuard; }
+TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + kTestTimeout; }
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

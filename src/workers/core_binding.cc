@@ -14,72 +14,76 @@ namespace farandole {
 namespace {
 
 // Successive cores in the list of all cores. Two parts of a division are disjoint or equal.
-struct Part {
+struct CoreRange {
   int first = 0;
   int count = 0;
 };
 
-std::vector<Part> sockets_of(const std::vector<Core>& cores) {
-  std::vector<Part> sockets(static_cast<std::size_t>(count_sockets(cores)));
+std::vector<CoreRange> sockets_of(const std::vector<Core>& cores) {
+  std::vector<CoreRange> sockets(static_cast<std::size_t>(count_sockets(cores)));
   for (std::size_t i = 0; i < cores.size(); ++i) {
-    Part& socket = sockets[static_cast<std::size_t>(cores[i].socket)];
+    CoreRange& socket = sockets[static_cast<std::size_t>(cores[i].socket)];
     if (socket.count++ == 0) socket.first = static_cast<int>(i);
   }
   return sockets;
 }
 
-// How many parts of `size` cores there are, if no part is on two sockets.
-int count_parts(const std::vector<Part>& sockets, int size) {
+// Returns the number of parts of `size` cores, if each part lies within one socket.
+int count_parts(const std::vector<CoreRange>& sockets, int size) {
   int parts = 0;
-  for (const Part& socket : sockets) parts += socket.count / size;
+  for (const CoreRange& socket : sockets) parts += socket.count / size;
   return parts;
 }
 
-std::vector<Part> parts_within_sockets(const std::vector<Part>& sockets, int cores, int workers) {
+std::vector<CoreRange> parts_within_sockets(const std::vector<CoreRange>& sockets, int cores,
+                                            int workers) {
   int size = cores / workers;
   while (count_parts(sockets, size) < workers) --size;
-  std::vector<Part> parts;
-  for (const Part& socket : sockets)
+  std::vector<CoreRange> parts;
+  for (const CoreRange& socket : sockets)
     for (int used = 0; used + size <= socket.count; used += size)
       parts.push_back({socket.first + used, size});
   parts.resize(static_cast<std::size_t>(workers));
   return parts;
 }
 
-std::vector<Part> parts_of_whole_sockets(const std::vector<Part>& sockets, int workers) {
+std::vector<CoreRange> parts_of_whole_sockets(const std::vector<CoreRange>& sockets, int workers) {
   const std::size_t size = sockets.size() / static_cast<std::size_t>(workers);
-  std::vector<Part> parts(static_cast<std::size_t>(workers));
+  std::vector<CoreRange> parts(static_cast<std::size_t>(workers));
   for (std::size_t i = 0; i < parts.size() * size; ++i) {
-    Part& part = parts[i / size];
+    CoreRange& part = parts[i / size];
     if (part.count == 0) part.first = sockets[i].first;
     part.count += sockets[i].count;
   }
   return parts;
 }
 
-std::vector<Part> parts_of_cores(const std::vector<Part>& sockets, int cores, int workers) {
+std::vector<CoreRange> parts_of_cores(const std::vector<CoreRange>& sockets, int cores,
+                                      int workers) {
   if (workers < static_cast<int>(sockets.size())) return parts_of_whole_sockets(sockets, workers);
   if (workers <= cores) return parts_within_sockets(sockets, cores, workers);
-  std::vector<Part> parts;
+  std::vector<CoreRange> parts;
   for (std::int64_t worker = 0; worker < workers; ++worker)
     parts.push_back({static_cast<int>(worker * cores / workers), 1});
   return parts;
 }
 
-// Each worker gets the socket of the core in the middle of the part that it would have if the cores
-// were divided into equal parts.
-std::vector<Part> parts_of_sockets(const std::vector<Part>& sockets, int cores, int workers) {
-  std::vector<Part> parts;
+// Divides the cores into equal parts, one for each worker. Each worker gets the whole socket that
+// has the middle core of its part.
+std::vector<CoreRange> parts_of_sockets(const std::vector<CoreRange>& sockets, int cores,
+                                        int workers) {
+  std::vector<CoreRange> parts;
   for (std::int64_t worker = 0; worker < workers; ++worker) {
     const auto middle =
         static_cast<int>(((2 * worker + 1) * cores - 1) / (2 * std::int64_t{workers}));
-    parts.push_back(*std::ranges::find_if(
-        sockets, [middle](const Part& socket) { return middle < socket.first + socket.count; }));
+    parts.push_back(*std::ranges::find_if(sockets, [middle](const CoreRange& socket) {
+      return middle < socket.first + socket.count;
+    }));
   }
   return parts;
 }
 
-std::vector<Part> divide(const std::vector<Core>& cores, int workers, BindTo bind_to) {
+std::vector<CoreRange> divide(const std::vector<Core>& cores, int workers, BindTo bind_to) {
   const auto count = static_cast<int>(cores.size());
   switch (bind_to) {
     case BindTo::kCore:
@@ -89,14 +93,14 @@ std::vector<Part> divide(const std::vector<Core>& cores, int workers, BindTo bin
     case BindTo::kNone:
       break;
   }
-  return std::vector<Part>(static_cast<std::size_t>(workers), Part{0, count});
+  return std::vector<CoreRange>(static_cast<std::size_t>(workers), CoreRange{0, count});
 }
 
-std::vector<int> hardware_threads_of(const std::vector<Core>& cores, const Part& part) {
+std::vector<int> hardware_threads_of(const std::vector<Core>& cores, const CoreRange& part) {
   std::vector<int> threads;
   for (int i = part.first; i < part.first + part.count; ++i) {
-    const auto& more = cores[static_cast<std::size_t>(i)].hardware_threads;
-    threads.insert(threads.end(), more.begin(), more.end());
+    const auto& core_threads = cores[static_cast<std::size_t>(i)].hardware_threads;
+    threads.insert(threads.end(), core_threads.begin(), core_threads.end());
   }
   std::ranges::sort(threads);
   return threads;
@@ -123,13 +127,13 @@ CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quo
   CoreDivision division{.bind_to = bind_to,
                         .cores = std::max(1, std::min(count, quota.value_or(count))),
                         .workers = {}};
-  // The kernel did not say which cores we may use.
+  // The kernel did not report the cores that we may use.
   if (cores.empty()) division.bind_to = BindTo::kNone;
-  const std::vector<Part> parts = divide(cores, workers, division.bind_to);
-  std::map<int, int> sharers;  // by the first core of a part
-  for (const Part& part : parts) ++sharers[part.first];
-  for (const Part& part : parts) {
-    const int share = part.count / sharers[part.first];
+  const std::vector<CoreRange> parts = divide(cores, workers, division.bind_to);
+  std::map<int, int> workers_per_core;  // by the first core of a part
+  for (const CoreRange& part : parts) ++workers_per_core[part.first];
+  for (const CoreRange& part : parts) {
+    const int share = part.count / workers_per_core[part.first];
     WorkerCores& worker = division.workers.emplace_back();
     worker.threads = std::max(1, quota ? std::min(share, *quota / workers) : share);
     if (division.bind_to != BindTo::kNone)

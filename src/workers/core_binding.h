@@ -23,8 +23,8 @@ Result<BindTo> parse_bind_to(const std::string& word);
 
 struct WorkerCores {
   std::vector<int> hardware_threads;  // those of its cores; empty: the worker is not bound
-  // The number of cores that the worker may use. If other workers may use the same cores, the
-  // worker's share of them. At most the worker's share of the quota, and at least 1.
+  // The number of cores that the worker may use, or its share of these cores if other workers use
+  // them, too. It is at most the worker's share of the quota, and at least 1.
   int threads = 1;
 };
 
@@ -37,17 +37,18 @@ struct CoreDivision {
 // Divides the cores, which are ordered as by find_cores(), between `workers` workers of this host.
 // `quota` is core_quota(). Workers with successive ranks get neighbouring cores.
 //
-// kCore: the parts are equal, as large as possible, and within one socket. If there are fewer
-// workers than sockets, a part is an equal number of whole sockets. If there are more workers than
-// cores, each worker gets one core, and the numbers of workers of two cores differ by at most 1.
-// kSocket: each socket gets workers in proportion to its number of cores.
+// kCore: the parts have the same size, lie within one socket, and are as large as possible under
+// these rules. If there are fewer workers than sockets, a part is an equal number of whole sockets.
+// If there are more workers than cores, each worker gets one core, and the numbers of workers of
+// two cores differ by at most 1. kSocket: each socket gets workers in proportion to its number of
+// cores.
 CoreDivision divide_cores(const std::vector<Core>& cores, std::optional<int> quota, int workers,
                           BindTo bind_to);
 
 // Returns a text such as "2 on 8 cores, each bound to cores of its own".
 std::string describe(const CoreDivision& division);
-// Returns how many sockets, cores and hardware threads there are, and which of them kCore would
-// give to two workers, for people who have not started a job yet.
+// Returns a text with the numbers of sockets, cores and hardware threads, and with the hardware
+// threads that kCore would give to two workers. It helps users who have not started a job yet.
 std::string binding_preview(const std::vector<Core>& cores);
 // Returns the smallest and the largest number of threads, such as "4" or "1 to 2".
 std::string threads_text(const CoreDivision& division);

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Cores with one hardware thread each, numbered from 0 on. `sockets` has the cores of each socket.
-std::vector<Core> machine(const std::vector<int>& sockets) {
+std::vector<Core> make_cores(const std::vector<int>& sockets) {
   std::vector<Core> cores;
   for (std::size_t socket = 0; socket < sockets.size(); ++socket)
     for (int i = 0; i < sockets[socket]; ++i)
@@ -26,7 +26,7 @@ std::vector<Core> machine(const std::vector<int>& sockets) {
   return cores;
 }
 
-std::vector<std::string> lists(const CoreDivision& division) {
+std::vector<std::string> hardware_thread_lists(const CoreDivision& division) {
   std::vector<std::string> texts;
   for (const WorkerCores& worker : division.workers)
     texts.push_back(list_text(worker.hardware_threads));
@@ -40,10 +40,10 @@ std::vector<int> threads(const CoreDivision& division) {
 }
 
 CoreDivision divide(const std::vector<int>& sockets, int workers, BindTo bind_to) {
-  return divide_cores(machine(sockets), std::nullopt, workers, bind_to);
+  return divide_cores(make_cores(sockets), std::nullopt, workers, bind_to);
 }
 
-TEST(CoreBinding, KnowsItsWords) {
+TEST(CoreBinding, AcceptsOnlyItsWords) {
   EXPECT_EQ(*parse_bind_to("core"), BindTo::kCore);
   EXPECT_EQ(*parse_bind_to("socket"), BindTo::kSocket);
   EXPECT_EQ(*parse_bind_to("none"), BindTo::kNone);
@@ -57,7 +57,7 @@ TEST(CoreBinding, KnowsItsWords) {
 
 TEST(CoreBinding, NoneBindsNoWorkerAndDividesTheThreads) {
   const auto two = divide({8}, 2, BindTo::kNone);
-  EXPECT_THAT(lists(two), ElementsAre("", ""));
+  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("", ""));
   EXPECT_THAT(threads(two), ElementsAre(4, 4));
   EXPECT_THAT(threads(divide({8}, 3, BindTo::kNone)), ElementsAre(2, 2, 2));
   EXPECT_THAT(threads(divide({2}, 4, BindTo::kNone)), ElementsAre(1, 1, 1, 1));
@@ -65,33 +65,39 @@ TEST(CoreBinding, NoneBindsNoWorkerAndDividesTheThreads) {
 
 TEST(CoreBinding, CoreGivesEachWorkerAnEqualPart) {
   const auto two = divide({8}, 2, BindTo::kCore);
-  EXPECT_THAT(lists(two), ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-3", "4-7"));
   EXPECT_THAT(threads(two), ElementsAre(4, 4));
-  EXPECT_THAT(lists(divide({8}, 3, BindTo::kCore)), ElementsAre("0-1", "2-3", "4-5"));
-  EXPECT_THAT(lists(divide({8}, 1, BindTo::kCore)), ElementsAre("0-7"));
+  EXPECT_THAT(hardware_thread_lists(divide({8}, 3, BindTo::kCore)),
+              ElementsAre("0-1", "2-3", "4-5"));
+  EXPECT_THAT(hardware_thread_lists(divide({8}, 1, BindTo::kCore)), ElementsAre("0-7"));
 }
 
 TEST(CoreBinding, CorePartsAreWithinASocket) {
-  EXPECT_THAT(lists(divide({4, 4}, 2, BindTo::kCore)), ElementsAre("0-3", "4-7"));
-  EXPECT_THAT(lists(divide({5, 5}, 4, BindTo::kCore)), ElementsAre("0-1", "2-3", "5-6", "7-8"));
+  EXPECT_THAT(hardware_thread_lists(divide({4, 4}, 2, BindTo::kCore)), ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(divide({5, 5}, 4, BindTo::kCore)),
+              ElementsAre("0-1", "2-3", "5-6", "7-8"));
   // Parts of three cores would not fit into sockets of five.
-  EXPECT_THAT(lists(divide({5, 5}, 3, BindTo::kCore)), ElementsAre("0-1", "2-3", "5-6"));
-  EXPECT_THAT(lists(divide({1, 7}, 2, BindTo::kCore)), ElementsAre("1-3", "4-6"));
+  EXPECT_THAT(hardware_thread_lists(divide({5, 5}, 3, BindTo::kCore)),
+              ElementsAre("0-1", "2-3", "5-6"));
+  EXPECT_THAT(hardware_thread_lists(divide({1, 7}, 2, BindTo::kCore)), ElementsAre("1-3", "4-6"));
 }
 
 TEST(CoreBinding, FewerWorkersThanSocketsGetWholeSockets) {
-  EXPECT_THAT(lists(divide({4, 4}, 1, BindTo::kCore)), ElementsAre("0-7"));
-  EXPECT_THAT(lists(divide({2, 2, 2, 2}, 2, BindTo::kCore)), ElementsAre("0-3", "4-7"));
-  EXPECT_THAT(lists(divide({2, 2, 2, 2}, 3, BindTo::kCore)), ElementsAre("0-1", "2-3", "4-5"));
+  EXPECT_THAT(hardware_thread_lists(divide({4, 4}, 1, BindTo::kCore)), ElementsAre("0-7"));
+  EXPECT_THAT(hardware_thread_lists(divide({2, 2, 2, 2}, 2, BindTo::kCore)),
+              ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(divide({2, 2, 2, 2}, 3, BindTo::kCore)),
+              ElementsAre("0-1", "2-3", "4-5"));
 }
 
 TEST(CoreBinding, MoreWorkersThanCoresShareCoresEvenly) {
   const auto four = divide({2}, 4, BindTo::kCore);
-  EXPECT_THAT(lists(four), ElementsAre("0", "0", "1", "1"));
+  EXPECT_THAT(hardware_thread_lists(four), ElementsAre("0", "0", "1", "1"));
   EXPECT_THAT(threads(four), ElementsAre(1, 1, 1, 1));
-  EXPECT_THAT(lists(divide({2}, 5, BindTo::kCore)), ElementsAre("0", "0", "0", "1", "1"));
-  EXPECT_THAT(lists(divide({1}, 2, BindTo::kCore)), ElementsAre("0", "0"));
-  EXPECT_THAT(lists(divide({1, 1}, 3, BindTo::kCore)), ElementsAre("0", "0", "1"));
+  EXPECT_THAT(hardware_thread_lists(divide({2}, 5, BindTo::kCore)),
+              ElementsAre("0", "0", "0", "1", "1"));
+  EXPECT_THAT(hardware_thread_lists(divide({1}, 2, BindTo::kCore)), ElementsAre("0", "0"));
+  EXPECT_THAT(hardware_thread_lists(divide({1, 1}, 3, BindTo::kCore)), ElementsAre("0", "0", "1"));
 }
 
 TEST(CoreBinding, HardwareThreadsOfACoreStayTogetherAndCountOnce) {
@@ -100,44 +106,45 @@ TEST(CoreBinding, HardwareThreadsOfACoreStayTogetherAndCountOnce) {
                                 {.hardware_threads = {2, 6}},
                                 {.hardware_threads = {7}}};
   const auto two = divide_cores(cores, std::nullopt, 2, BindTo::kCore);
-  EXPECT_THAT(lists(two), ElementsAre("0-1,4-5", "2,6-7"));
+  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-1,4-5", "2,6-7"));
   EXPECT_THAT(threads(two), ElementsAre(2, 2));
   EXPECT_THAT(threads(divide_cores(cores, std::nullopt, 2, BindTo::kNone)), ElementsAre(2, 2));
-  EXPECT_THAT(lists(divide_cores(cores, std::nullopt, 8, BindTo::kCore)),
+  EXPECT_THAT(hardware_thread_lists(divide_cores(cores, std::nullopt, 8, BindTo::kCore)),
               ElementsAre("0,4", "0,4", "1,5", "1,5", "2,6", "2,6", "7", "7"));
 }
 
 TEST(CoreBinding, SocketGivesEachWorkerAllCoresOfOneSocket) {
   const auto four = divide({4, 4}, 4, BindTo::kSocket);
-  EXPECT_THAT(lists(four), ElementsAre("0-3", "0-3", "4-7", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(four), ElementsAre("0-3", "0-3", "4-7", "4-7"));
   EXPECT_THAT(threads(four), ElementsAre(2, 2, 2, 2));
   const auto three = divide({4, 4}, 3, BindTo::kSocket);
-  EXPECT_THAT(lists(three), ElementsAre("0-3", "0-3", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(three), ElementsAre("0-3", "0-3", "4-7"));
   EXPECT_THAT(threads(three), ElementsAre(2, 2, 4));
-  EXPECT_THAT(lists(divide({4, 4}, 1, BindTo::kSocket)), ElementsAre("0-3"));
-  EXPECT_THAT(lists(divide({2}, 3, BindTo::kSocket)), ElementsAre("0-1", "0-1", "0-1"));
+  EXPECT_THAT(hardware_thread_lists(divide({4, 4}, 1, BindTo::kSocket)), ElementsAre("0-3"));
+  EXPECT_THAT(hardware_thread_lists(divide({2}, 3, BindTo::kSocket)),
+              ElementsAre("0-1", "0-1", "0-1"));
   // A socket of which the launcher may use little gets few workers.
-  EXPECT_THAT(lists(divide({1, 7}, 2, BindTo::kSocket)), ElementsAre("1-7", "1-7"));
+  EXPECT_THAT(hardware_thread_lists(divide({1, 7}, 2, BindTo::kSocket)), ElementsAre("1-7", "1-7"));
 }
 
 TEST(CoreBinding, AQuotaLimitsTheThreadsButNotTheCores) {
-  const auto two = divide_cores(machine({8}), 4, 2, BindTo::kCore);
+  const auto two = divide_cores(make_cores({8}), 4, 2, BindTo::kCore);
   EXPECT_EQ(two.cores, 4);
-  EXPECT_THAT(lists(two), ElementsAre("0-3", "4-7"));
+  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("0-3", "4-7"));
   EXPECT_THAT(threads(two), ElementsAre(2, 2));
-  EXPECT_THAT(threads(divide_cores(machine({8}), 1, 2, BindTo::kNone)), ElementsAre(1, 1));
+  EXPECT_THAT(threads(divide_cores(make_cores({8}), 1, 2, BindTo::kNone)), ElementsAre(1, 1));
 }
 
 TEST(CoreBinding, UnknownCoresBindNothing) {
   const auto two = divide_cores({}, std::nullopt, 2, BindTo::kCore);
-  EXPECT_THAT(lists(two), ElementsAre("", ""));
+  EXPECT_THAT(hardware_thread_lists(two), ElementsAre("", ""));
   EXPECT_THAT(threads(two), ElementsAre(1, 1));
   EXPECT_EQ(describe(two), "2 on 1 core");
 }
 
 TEST(CoreBinding, APreviewShowsTheCoresOfTwoWorkers) {
   EXPECT_EQ(
-      binding_preview(machine({4, 4})),
+      binding_preview(make_cores({4, 4})),
       "2 sockets, 8 cores, 8 hardware threads; --bind-to core would give 0-3 to one worker and "
       "4-7 to another");
   EXPECT_EQ(binding_preview({{.hardware_threads = {3, 7}}}),
@@ -145,7 +152,7 @@ TEST(CoreBinding, APreviewShowsTheCoresOfTwoWorkers) {
             "3,7 to another");
 }
 
-TEST(CoreBinding, IsDescribed) {
+TEST(CoreBinding, DescriptionsCountWorkersAndCores) {
   EXPECT_EQ(describe(divide({8}, 2, BindTo::kNone)), "2 on 8 cores");
   EXPECT_EQ(describe(divide({1}, 1, BindTo::kNone)), "1 on 1 core");
   EXPECT_EQ(describe(divide({8}, 2, BindTo::kCore)),

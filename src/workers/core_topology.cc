@@ -12,33 +12,33 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kSystem = "/sys/devices/system/";
+constexpr const char* kSystemFolder = "/sys/devices/system/";
 
-struct Place {
+struct CorePosition {
   int package = 0;
   int node = 0;
   int first_sibling = 0;  // identifies the core: its lowest hardware thread, usable or not
 };
 
-std::vector<int> list_in(const FileReader& read, const std::string& path) {
+std::vector<int> read_list(const FileReader& read, const std::string& path) {
   return numbers_in_list(read(path).value_or(""));
 }
 
 // Returns the NUMA node of each hardware thread. Empty if the kernel knows no nodes.
 std::map<int, int> nodes_of_hardware_threads(const FileReader& read) {
-  const std::string folder = std::string(kSystem) + "node/";
+  const std::string folder = std::string(kSystemFolder) + "node/";
   std::map<int, int> nodes;
-  for (const int node : list_in(read, folder + "online"))
-    for (const int thread : list_in(read, folder + "node" + std::to_string(node) + "/cpulist"))
+  for (const int node : read_list(read, folder + "online"))
+    for (const int thread : read_list(read, folder + "node" + std::to_string(node) + "/cpulist"))
       nodes[thread] = node;
   return nodes;
 }
 
-Place place_of(int thread, const std::map<int, int>& nodes, const FileReader& read) {
+CorePosition position_of(int thread, const std::map<int, int>& nodes, const FileReader& read) {
   const std::string folder =
-      std::string(kSystem) + "cpu/cpu" + std::to_string(thread) + "/topology/";
+      std::string(kSystemFolder) + "cpu/cpu" + std::to_string(thread) + "/topology/";
   const auto package = numbers_in_list(read(folder + "physical_package_id").value_or(""));
-  const auto siblings = list_in(read, folder + "thread_siblings_list");
+  const auto siblings = read_list(read, folder + "thread_siblings_list");
   const auto node = nodes.find(thread);
   return {.package = package.empty() ? 0 : package.front(),
           .node = node == nodes.end() ? 0 : node->second,
@@ -49,18 +49,19 @@ Place place_of(int thread, const std::map<int, int>& nodes, const FileReader& re
 
 std::vector<Core> find_cores(const std::vector<int>& usable, const FileReader& read) {
   const std::map<int, int> nodes = nodes_of_hardware_threads(read);
-  std::map<int, Place> places;
+  std::map<int, CorePosition> positions;
   std::map<int, std::set<int>> packages_of_node;
   for (const int thread : usable) {
-    places[thread] = place_of(thread, nodes, read);
-    packages_of_node[places[thread].node].insert(places[thread].package);
+    positions[thread] = position_of(thread, nodes, read);
+    packages_of_node[positions[thread].node].insert(positions[thread].package);
   }
-  // By socket, node and first sibling. A node with several packages is the first kind of socket.
+  // The key has the socket, the node and the first sibling. A socket is either a node with several
+  // packages, or a package; nodes come first.
   std::map<std::tuple<int, int, int, int>, std::vector<int>> threads_of_core;
-  for (const auto& [thread, place] : places) {
-    const bool is_node = !nodes.empty() && packages_of_node[place.node].size() > 1;
-    threads_of_core[{is_node ? 0 : 1, is_node ? place.node : place.package, place.node,
-                     place.first_sibling}]
+  for (const auto& [thread, position] : positions) {
+    const bool is_node = !nodes.empty() && packages_of_node[position.node].size() > 1;
+    threads_of_core[{is_node ? 0 : 1, is_node ? position.node : position.package, position.node,
+                     position.first_sibling}]
         .push_back(thread);
   }
   std::vector<Core> cores;

@@ -13,7 +13,7 @@ struct Core {
   // counts as one socket. Many virtual machines give each core a socket of its own.
   int socket = 0;
   int node = 0;                       // the NUMA node; 0 if the kernel does not say
-  std::vector<int> hardware_threads;  // those that may be used, ascending; never empty
+  std::vector<int> hardware_threads;  // those that can be used, in ascending order; never empty
 };
 
 // Returns the text of a file; empty if the file does not exist.

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // The files of a machine in /sys/devices/system, as the kernel writes them.
-class MadeUpMachine {
+class FakeMachine {
  public:
   void add_core(const std::string& package, const std::string& hardware_threads) {
     for (const int thread : numbers_in_list(hardware_threads)) {
@@ -54,8 +54,8 @@ std::vector<int> sockets_of(const std::vector<Core>& cores) {
 
 // As on many servers: the second hardware threads of all cores come last, and the numbers alternate
 // between the sockets.
-MadeUpMachine two_sockets() {
-  MadeUpMachine machine;
+FakeMachine two_sockets() {
+  FakeMachine machine;
   machine.add_core("0", "0,4");
   machine.add_core("1", "1,5");
   machine.add_core("0", "2,6");
@@ -79,7 +79,7 @@ TEST(CoreTopology, OnlyUsableHardwareThreadsCount) {
 }
 
 TEST(CoreTopology, NodesOfASocketAreNeighbours) {
-  MadeUpMachine machine;
+  FakeMachine machine;
   for (const int core : {0, 1, 2, 3}) machine.add_core("0", std::to_string(core));
   machine.add_nodes({"0,2", "1,3"});
   const auto cores = machine.cores("0-3");
@@ -88,23 +88,23 @@ TEST(CoreTopology, NodesOfASocketAreNeighbours) {
 }
 
 TEST(CoreTopology, AVirtualMachineWithASocketPerCoreHasOneSocketPerNode) {
-  MadeUpMachine machine;
+  FakeMachine machine;
   for (const int core : {0, 1, 2, 3}) machine.add_core(std::to_string(core), std::to_string(core));
   machine.add_nodes({"0-1", "2-3"});
   EXPECT_THAT(sockets_of(machine.cores("0-3")), ElementsAre(0, 0, 1, 1));
 }
 
 TEST(CoreTopology, WithoutNodesTheSocketsAreThoseOfTheProcessor) {
-  MadeUpMachine machine;
+  FakeMachine machine;
   machine.add_core("0", "0");
   machine.add_core("1", "1");
   EXPECT_THAT(sockets_of(machine.cores("0-1")), ElementsAre(0, 1));
 }
 
 TEST(CoreTopology, WithoutFilesEachHardwareThreadIsACore) {
-  EXPECT_THAT(threads_of(MadeUpMachine().cores("2-4")), ElementsAre("2", "3", "4"));
-  EXPECT_THAT(sockets_of(MadeUpMachine().cores("2-4")), ElementsAre(0, 0, 0));
-  MadeUpMachine machine;
+  EXPECT_THAT(threads_of(FakeMachine().cores("2-4")), ElementsAre("2", "3", "4"));
+  EXPECT_THAT(sockets_of(FakeMachine().cores("2-4")), ElementsAre(0, 0, 0));
+  FakeMachine machine;
   machine.add_core("-1", "0-1");  // the socket number on some virtual machines
   EXPECT_THAT(threads_of(machine.cores("0-1")), ElementsAre("0-1"));
   EXPECT_EQ(count_sockets({}), 0);

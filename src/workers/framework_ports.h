@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// For which frameworks the workers get variables by which they find each other.
+// The frameworks for which the workers get variables to find each other.
 struct FrameworkFlags {
   bool tf_config = false;  // --tf-config: TensorFlow
   bool jax = false;        // --jax

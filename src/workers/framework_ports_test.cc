@@ -9,14 +9,14 @@
 namespace farandole {
 namespace {
 
-TEST(FrameworkPorts, AreNoneWithoutAFlag) {
+TEST(FrameworkPorts, AreEmptyWithoutAFlag) {
   const auto ports = FrameworkPorts::reserve({}, 3, true);
   ASSERT_TRUE(ports.ok());
   EXPECT_TRUE(ports->tensorflow().empty());
   EXPECT_EQ(ports->jax(), 0U);
 }
 
-TEST(FrameworkPorts, AreDifferent) {
+TEST(FrameworkPorts, AreDifferentForEachWorker) {
   const auto ports = FrameworkPorts::reserve({.tf_config = true, .jax = true}, 20, true);
   ASSERT_TRUE(ports.ok());
   const auto numbers = ports->tensorflow();
@@ -32,7 +32,7 @@ TEST(FrameworkPorts, TheCoordinatorOfJaxIsOnNode0) {
   EXPECT_EQ(ports->jax(), 0U);
 }
 
-TEST(FrameworkPorts, SayWhichFlagNeedsThem) {
+TEST(FrameworkPorts, ErrorsNameTheFlagThatNeedsPorts) {
   const NoFreeDescriptors no_free_descriptors;
   EXPECT_EQ(FrameworkPorts::reserve({.tf_config = true}, 1, true).status(),
             Status::stop("--tf-config: no TCP port could be reserved (Too many open files)"));

@@ -14,7 +14,7 @@ constexpr const char* kTfConfig = "TF_CONFIG";
 // The longest "NAME=value" that execve takes: MAX_ARG_STRLEN in Linux, with the final zero.
 constexpr std::size_t kVariableBytesMax = std::size_t{32} * 4096 - 1;
 
-// Hosts are IP addresses or names, so nothing needs to be escaped.
+// Hosts are IP addresses or names, so no character needs an escape.
 Result<EnvironmentVariable> tf_config(const std::vector<std::string>& workers, int rank) {
   EnvironmentVariable variable(
       kTfConfig,
@@ -44,9 +44,9 @@ std::vector<EnvironmentVariable> jax_variables(const NodeLayout& layout, int loc
 
 }  // namespace
 
-std::vector<std::string> places_by_rank(const NodeLayout& layout,
-                                        const std::vector<std::string>& addresses,
-                                        const std::vector<std::uint32_t>& ports) {
+std::vector<std::string> addresses_by_rank(const NodeLayout& layout,
+                                           const std::vector<std::string>& addresses,
+                                           const std::vector<std::uint32_t>& ports) {
   std::vector<std::string> places;
   for (std::size_t node = 0; node < addresses.size(); ++node)
     for (int worker = 0; worker < layout.workers.at(node); ++worker)
@@ -56,7 +56,7 @@ std::vector<std::string> places_by_rank(const NodeLayout& layout,
 
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
-                                                             const FrameworkPlaces& places) {
+                                                             const FrameworkAddresses& places) {
   std::vector<EnvironmentVariable> variables;
   if (!places.jax.empty()) variables = jax_variables(layout, local_rank, places.jax);
   if (!places.tensorflow.empty()) {

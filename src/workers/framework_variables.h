@@ -15,27 +15,27 @@
 namespace farandole {
 
 // Where the frameworks' servers in the workers listen, as "host:port".
-struct FrameworkPlaces {
+struct FrameworkAddresses {
   std::vector<std::string> tensorflow{};  // by rank; empty without --tf-config
   std::string jax{};                      // JAX's coordinator, in rank 0; empty without --jax
 };
 
 // Returns the addresses of TensorFlow's servers by rank. `addresses` are those of the nodes, and
 // `ports` has the ports of all ranks.
-std::vector<std::string> places_by_rank(const NodeLayout& layout,
-                                        const std::vector<std::string>& addresses,
-                                        const std::vector<std::uint32_t>& ports);
+std::vector<std::string> addresses_by_rank(const NodeLayout& layout,
+                                           const std::vector<std::string>& addresses,
+                                           const std::vector<std::uint32_t>& ports);
 
 // The variables of a worker. They override inherited variables.
 //
 // TensorFlow reads TF_CONFIG. jax.distributed.initialize() reads only the coordinator's address
-// from a variable of its own. For the rest, it recognizes some launchers by their variables, and
-// looks for those of Open MPI first. So we set the variables of Open MPI. The value of
+// from a variable of its own. It takes the other values from the variables of a launcher that it
+// recognizes, and looks for Open MPI first. So we set the variables of Open MPI. The value of
 // OMPI_MCA_orte_hnp_uri does not matter, because the address is known. Many scripts read
 // JAX_NUM_PROCESSES and JAX_PROCESS_ID. Errors: kStop if TF_CONFIG is longer than Linux allows.
 Result<std::vector<EnvironmentVariable>> framework_variables(const NodeLayout& layout,
                                                              int local_rank,
-                                                             const FrameworkPlaces& places);
+                                                             const FrameworkAddresses& places);
 
 // Returns the flag that sets this variable in every worker; empty if none of the given flags does.
 std::string_view flag_that_sets(std::string_view variable, const FrameworkFlags& flags);

@@ -13,18 +13,18 @@ using ::testing::UnorderedElementsAre;
 
 const NodeLayout kSecondNode{.node = 1, .workers = {2, 1}};
 
-TEST(FrameworkVariables, AreNoneWithoutAFlag) {
+TEST(FrameworkVariables, AreEmptyWithoutAFlag) {
   EXPECT_THAT(*framework_variables(kSecondNode, 0, {}), IsEmpty());
-  EXPECT_THAT(places_by_rank(kSecondNode, {}, {}), IsEmpty());
+  EXPECT_THAT(addresses_by_rank(kSecondNode, {}, {}), IsEmpty());
 }
 
-TEST(FrameworkVariables, PlacesAreInTheOrderOfRanks) {
-  EXPECT_THAT(places_by_rank(kSecondNode, {"fox", "fd00::2"}, {5, 6, 7}),
+TEST(FrameworkVariables, AddressesAreInTheOrderOfRanks) {
+  EXPECT_THAT(addresses_by_rank(kSecondNode, {"fox", "fd00::2"}, {5, 6, 7}),
               ElementsAre("fox:5", "fox:6", "[fd00::2]:7"));
 }
 
 TEST(FrameworkVariables, TensorFlowFindsAllWorkers) {
-  const FrameworkPlaces places{.tensorflow = {"fox:5", "fox:6", "[fd00::2]:7"}};
+  const FrameworkAddresses places{.tensorflow = {"fox:5", "fox:6", "[fd00::2]:7"}};
   EXPECT_THAT(
       *framework_variables(kSecondNode, 0, places),
       ElementsAre(Pair("TF_CONFIG", R"({"cluster": {"worker": ["fox:5", "fox:6", "[fd00::2]:7"]}, )"
@@ -43,7 +43,7 @@ TEST(FrameworkVariables, JaxFindsItsCoordinator) {
 
 // Linux takes 131,071 bytes, and the final zero.
 TEST(FrameworkVariables, ATooLongVariableIsAnError) {
-  FrameworkPlaces places{.tensorflow = {"fox:5", ""}};
+  FrameworkAddresses places{.tensorflow = {"fox:5", ""}};
   const auto bytes_with = [&places](std::size_t bytes) {
     places.tensorflow.back() = std::string(bytes, 'x');
     const auto made = framework_variables({.node = 0, .workers = {2}}, 1, places);
@@ -57,7 +57,7 @@ TEST(FrameworkVariables, ATooLongVariableIsAnError) {
                          "environment variable can have at most 131071; start fewer workers"));
 }
 
-TEST(FrameworkVariables, BelongToTheirFlags) {
+TEST(FrameworkVariables, EachVariableHasTheFlagThatSetsIt) {
   EXPECT_EQ(flag_that_sets("TF_CONFIG", {.tf_config = true}), "--tf-config");
   EXPECT_EQ(flag_that_sets("TF_CONFIG", {.jax = true}), "");
   EXPECT_EQ(flag_that_sets("JAX_COORDINATOR_ADDRESS", {.jax = true}), "--jax");

@@ -42,44 +42,44 @@ void wait_for_child_end(TimePoint deadline) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
-  const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), {});
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const auto time_left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), {});
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time_left);
   const timespec limit{
       seconds.count(),
-      std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time_left - seconds).count()};
   ::sigtimedwait(&child, nullptr, &limit);
 }
 
 }  // namespace
 
-ParentOf read_process_table() {
-  ParentOf parent_of;
+ParentByPid read_process_table() {
+  ParentByPid parent_by_pid;
   std::error_code error;
   // increment(error) does not throw if a process ends meanwhile.
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const auto pid = as_pid(entry->path().filename());
     if (!pid) continue;
-    if (const auto parent = parent_from_stat(entry->path())) parent_of.emplace(*pid, *parent);
+    if (const auto parent = parent_from_stat(entry->path())) parent_by_pid.emplace(*pid, *parent);
   }
-  return parent_of;
+  return parent_by_pid;
 }
 
-std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of) {
+std::vector<pid_t> descendants_of(pid_t root, const ParentByPid& parent_by_pid) {
   std::multimap<pid_t, pid_t> children_of;
-  for (const auto& [pid, parent] : parent_of) children_of.emplace(parent, pid);
-  std::vector<pid_t> found;
+  for (const auto& [pid, parent] : parent_by_pid) children_of.emplace(parent, pid);
+  std::vector<pid_t> descendants;
   std::vector<pid_t> to_visit{root};
   while (!to_visit.empty()) {
     const pid_t parent = to_visit.back();
     to_visit.pop_back();
     const auto [begin, end] = children_of.equal_range(parent);
     for (auto child = begin; child != end; ++child) {
-      found.push_back(child->second);
+      descendants.push_back(child->second);
       to_visit.push_back(child->second);
     }
   }
-  return found;
+  return descendants;
 }
 
 void signal_descendants(int signal) {

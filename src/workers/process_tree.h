@@ -12,11 +12,11 @@
 namespace farandole {
 
 // The parent of each process, from one pass through /proc. Zombies are omitted.
-using ParentOf = std::map<pid_t, pid_t>;
-ParentOf read_process_table();
+using ParentByPid = std::map<pid_t, pid_t>;
+ParentByPid read_process_table();
 
 // All processes below `root`, in no particular order.
-std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of);
+std::vector<pid_t> descendants_of(pid_t root, const ParentByPid& parent_by_pid);
 
 // Sends a signal to all descendants of this process. Does not wait.
 void signal_descendants(int signal);

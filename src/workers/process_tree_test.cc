@@ -17,13 +17,13 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 TEST(ProcessTree, FindsAllGenerations) {
-  const ParentOf parent_of{{2, 1}, {3, 2}, {4, 3}, {5, 2}, {6, 1}, {7, 6}};
-  EXPECT_THAT(descendants_of(2, parent_of), UnorderedElementsAre(3, 4, 5));
-  EXPECT_THAT(descendants_of(4, parent_of), IsEmpty());
+  const ParentByPid parent_by_pid{{2, 1}, {3, 2}, {4, 3}, {5, 2}, {6, 1}, {7, 6}};
+  EXPECT_THAT(descendants_of(2, parent_by_pid), UnorderedElementsAre(3, 4, 5));
+  EXPECT_THAT(descendants_of(4, parent_by_pid), IsEmpty());
 }
 
 TEST(ProcessTree, IncludesThisProcess) {
-  const ParentOf table = read_process_table();
+  const ParentByPid table = read_process_table();
   ASSERT_TRUE(table.contains(::getpid()));
   EXPECT_EQ(table.at(::getpid()), ::getppid());
 }

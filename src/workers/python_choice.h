@@ -8,12 +8,11 @@
 namespace farandole {
 
 struct PythonChoice {
-  std::string program;     // a path, or `word` itself if PATH decides
+  std::string program;     // a path, or the given word itself if PATH decides
   std::string other_path;  // the program in PATH; empty if PATH has the same one or none
 };
 
-// For a word that is not a name of Python, such as "train.py" or "/usr/bin/python3", the program is
-// the word.
+// Other words, such as "train.py" or "/usr/bin/python3", are returned unchanged.
 PythonChoice choose_python(const std::string& word);
 
 }  // namespace farandole

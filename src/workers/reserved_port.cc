@@ -16,15 +16,16 @@ int bind_any_port(int socket, int family) {
   address.sin6_family = static_cast<sa_family_t>(family);
   socklen_t bytes = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   auto* const generic_address = reinterpret_cast<sockaddr*>(&address);
-  const int off = 0;
-  if (family == AF_INET6) ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  const int disabled = 0;
+  if (family == AF_INET6)
+    ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &disabled, sizeof(disabled));
   if (::bind(socket, generic_address, bytes) != 0 ||
       ::getsockname(socket, generic_address, &bytes) != 0)
     return 0;
   // Set the option only after bind(). If the option were set earlier, bind() could choose a port
   // that another socket with this option uses.
-  const int on = 1;
-  if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) return 0;
+  const int enabled = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &enabled, sizeof(enabled)) != 0) return 0;
   return ntohs(address.sin6_port);  // at the same place in both families
 }
 

@@ -8,10 +8,10 @@
 
 namespace farandole {
 
-// While an object lives, the kernel gives its port to no other program that asks for any free port,
-// so jobs that run side by side have different ports. A program that asks for this very port can
-// still listen on it, if its socket has SO_REUSEADDR. torch.distributed's store does so on rank 0.
-// The object itself does not listen: nobody can connect to the port.
+// While an object lives, the kernel does not give its port to programs that ask for any free port.
+// So jobs that run at the same time have different ports. A program that asks for exactly this port
+// can still listen on it, if its socket has SO_REUSEADDR. torch.distributed's store on rank 0 is
+// such a program. The object itself does not listen, so a connection to the port fails.
 class ReservedPort {
  public:
   // Errors: kStop with the reason of the system.

@@ -29,17 +29,17 @@ Descriptor bind_socket(const Address& address, int port, bool reuse_address) {
   Descriptor socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int option = reuse_address ? 1 : 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &option, sizeof(option));
-  sockaddr_in6 six{};
-  sockaddr_in four{};
-  six.sin6_family = AF_INET6;
-  four.sin_family = AF_INET;
-  six.sin6_port = four.sin_port = htons(static_cast<std::uint16_t>(port));
+  sockaddr_in6 ipv6{};
+  sockaddr_in ipv4{};
+  ipv6.sin6_family = AF_INET6;
+  ipv4.sin_family = AF_INET;
+  ipv6.sin6_port = ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
   const bool is_six = address.family == AF_INET6;
-  void* const place = is_six ? static_cast<void*>(&six.sin6_addr) : &four.sin_addr;
+  void* const place = is_six ? static_cast<void*>(&ipv6.sin6_addr) : &ipv4.sin_addr;
   EXPECT_EQ(::inet_pton(address.family, address.text, place), 1);
   const auto* const generic =
-      is_six ? reinterpret_cast<const sockaddr*>(&six) : reinterpret_cast<const sockaddr*>(&four);
-  if (::bind(socket.get(), generic, is_six ? sizeof(six) : sizeof(four)) != 0) socket.reset();
+      is_six ? reinterpret_cast<const sockaddr*>(&ipv6) : reinterpret_cast<const sockaddr*>(&ipv4);
+  if (::bind(socket.get(), generic, is_six ? sizeof(ipv6) : sizeof(ipv4)) != 0) socket.reset();
   return socket;
 }
 
@@ -60,7 +60,7 @@ TEST_P(ListeningAddress, CanBeUsedByAProgramThatAsksForThePort) {
   }
 }
 
-TEST_P(ListeningAddress, IsRefusedToOtherPrograms) {
+TEST_P(ListeningAddress, OtherProgramsCannotUseIt) {
   const ReservedPort port = reserve_port();
   EXPECT_FALSE(bind_socket(GetParam(), port.number(), false).valid());
   EXPECT_EQ(errno, EADDRINUSE);
@@ -97,7 +97,7 @@ TEST(ReservedPort, AcceptsNoConnection) {
   EXPECT_EQ(errno, ECONNREFUSED);
 }
 
-TEST(ReservedPort, SaysWhyThereIsNone) {
+TEST(ReservedPort, AnErrorHasTheReason) {
   const NoFreeDescriptors no_free_descriptors;
   const auto port = ReservedPort::create();
   EXPECT_EQ(port.status().code(), StatusCode::kStop);

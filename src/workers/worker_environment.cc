@@ -29,8 +29,8 @@ bool c_library_keeps_large_blocks() {
 
 std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
                                                 const WorkerDescriptors& descriptors,
-                                                const MeetingPlaces& places) {
-  // These variables are set even if their value is empty or −1, so that a job inside a job does not
+                                                const RendezvousAddresses& places) {
+  // These variables are set even if their value is empty or −1. Otherwise, a job inside a job would
   // inherit the channel, the Store and the secret of the outer job.
   std::vector<EnvironmentVariable> variables{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
@@ -55,7 +55,7 @@ std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int lo
 }
 
 std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
-                                                    const MeetingPlaces& places) {
+                                                    const RendezvousAddresses& places) {
   const int port = places.master_port;
   return {
       {"RANK", std::to_string(layout.rank_of(local_rank))},

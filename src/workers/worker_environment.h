@@ -22,12 +22,12 @@ struct WorkerDescriptors {
   int rendezvous = -1;
   int flight_record = -1;  // the memory of the worker's flight record
   int channel = -1;        // connects to the program that started the job; −1: none
-  int launcher = -1;       // by which a worker of an elastic job notices the loss of its launcher
+  int launcher = -1;       // tells a worker of an elastic job that its launcher is lost
   int secret = -1;         // the job's secret; −1: the job is on one host
 };
 
 // Where the ranks of a job find the job's Store, and where torch.distributed may put its own store.
-struct MeetingPlaces {
+struct RendezvousAddresses {
   std::string job_store{};  // empty: the job is on one host
   std::string master_address = "127.0.0.1";
   int master_port = 0;  // the port that this job has reserved; 0: none
@@ -36,22 +36,23 @@ struct MeetingPlaces {
 // The variables with a worker's ranks, sizes and descriptors. They override inherited variables.
 std::vector<EnvironmentVariable> rank_variables(const NodeLayout& layout, int local_rank,
                                                 const WorkerDescriptors& descriptors,
-                                                const MeetingPlaces& places);
+                                                const RendezvousAddresses& places);
 
 // The variables that torchrun would set for a worker, because many libraries look for them. They
 // override inherited variables.
 std::vector<EnvironmentVariable> torchrun_variables(const NodeLayout& layout, int local_rank,
-                                                    const MeetingPlaces& places);
+                                                    const RendezvousAddresses& places);
 
 // The variables that a worker gets unless the user has set them. `threads` is the number of threads
 // that its libraries should use: WorkerCores::threads.
 std::vector<EnvironmentVariable> default_variables(int threads);
 
 // The variable that makes the C library keep up to `kept_bytes` of freed memory for new tensors, in
-// huge pages. By default it returns large blocks to the system at once, so that every training step
-// gets new pages, which the kernel fills with zeros. Empty in three cases: `given` has settings for
-// the C library's memory (GLIBC_TUNABLES, MALLOC_…); `kept_bytes` is below what the C library keeps
-// by default; or the C library is older than 2.35 and would ignore such a large threshold.
+// huge pages. By default, the C library returns large blocks to the system at once. Every training
+// step then gets new pages, which the kernel fills with zeros. Empty in three cases: `given` has
+// settings for the C library's memory (GLIBC_TUNABLES, MALLOC_…); `kept_bytes` is below what the C
+// library keeps by default; or the C library is older than 2.35 and would ignore such a large
+// threshold.
 std::optional<EnvironmentVariable> kept_memory_variable(
     std::size_t kept_bytes, const std::vector<EnvironmentVariable>& given);
 

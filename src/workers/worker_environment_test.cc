@@ -94,7 +94,7 @@ TEST(WorkerEnvironment, InheritsNothingOfTorchelastic) {
   ::unsetenv("FARANDOLE_TEST_INHERITS");
 }
 
-TEST(WorkerEnvironment, KnowsTheNamesOfVariables) {
+TEST(WorkerEnvironment, RecognisesNamesOfVariables) {
   for (const char* name : {"PATH", "_", "a1", "Z_9"}) EXPECT_TRUE(is_variable_name(name)) << name;
   for (const char* name : {"", "1A", "A B", "A-B", "Ä"})
     EXPECT_FALSE(is_variable_name(name)) << name;

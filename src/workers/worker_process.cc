@@ -23,7 +23,7 @@
 namespace farandole {
 namespace {
 
-std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (const auto& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
@@ -37,7 +37,7 @@ bool is_folder(const std::string& name) {
 
 // Returns why an executable file cannot be run, or nothing if it is a program. The kernel does not
 // run a text file without a `#!` line, and the C library would pass such a file to `sh`.
-std::optional<std::string> problem_of_script(const std::string& path) {
+std::optional<std::string> script_problem(const std::string& path) {
   std::array<char, 256> start{};
   std::ifstream file(path, std::ios::binary);
   file.read(start.data(), start.size());
@@ -55,16 +55,17 @@ std::optional<std::string> problem_of_script(const std::string& path) {
 
 // Returns why a file cannot be started; an empty text if it does not exist; nothing if it can be
 // started.
-std::optional<std::string> problem_of(const std::string& path) {
+std::optional<std::string> start_problem(const std::string& path) {
   struct stat info{};
   if (::stat(path.c_str(), &info) != 0) return "";
   if (S_ISDIR(info.st_mode)) return "is a folder, not a program";
   if (!S_ISREG(info.st_mode) || ::access(path.c_str(), X_OK) != 0) return "is not executable";
-  return problem_of_script(path);
+  return script_problem(path);
 }
 
-// A set of hardware threads, as large as its largest number needs. Empty if there are none.
-std::vector<cpu_set_t> mask_of(const std::vector<int>& hardware_threads) {
+// Returns the mask of these hardware threads, with enough words for the largest number. Empty if
+// there are no hardware threads.
+std::vector<cpu_set_t> cpu_mask(const std::vector<int>& hardware_threads) {
   std::vector<cpu_set_t> mask;
   for (const int number : hardware_threads) {
     mask.resize(std::max(mask.size(), static_cast<std::size_t>(number) / CPU_SETSIZE + 1));
@@ -73,7 +74,7 @@ std::vector<cpu_set_t> mask_of(const std::vector<int>& hardware_threads) {
   return mask;
 }
 
-// What the child needs, made before the fork.
+// The arguments of the child, made before the fork, because the child must not allocate memory.
 struct ExecArguments {
   const std::string& program;
   std::vector<char*> arguments;
@@ -89,7 +90,7 @@ struct ExecFailure {
 };
 
 // Runs in the child, so it must be safe between fork and exec. Returns only if it fails.
-ExecFailure exec_worker(const WorkerPlan& plan, const ExecArguments& exec) {
+ExecFailure exec_worker(const ProcessPlan& plan, const ExecArguments& exec) {
   ::setpgid(0, 0);
   if (!exec.mask.empty() &&
       ::sched_setaffinity(0, exec.mask.size() * sizeof(cpu_set_t), exec.mask.data()) != 0)
@@ -121,7 +122,7 @@ std::optional<ExecFailure> read_failure(const Descriptor& read_end) {
   return count == sizeof(failure) ? std::optional(failure) : std::nullopt;
 }
 
-Status error_of(const ExecFailure& failure, const WorkerPlan& plan) {
+Status error_of(const ExecFailure& failure, const ProcessPlan& plan) {
   if (failure.is_binding)
     return Status::stop(format_text(
         "cannot bind a worker to the hardware threads {}: {}; start the job with --bind-to none",
@@ -151,7 +152,7 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
   }
   std::string last_problem;
   for (const auto& candidate : candidates) {
-    const auto problem = problem_of(candidate);
+    const auto problem = start_problem(candidate);
     if (!problem) return {candidate, ""};
     // As shells do, ignore folders that have the name of the program.
     const bool ignored = candidate != program && is_folder(candidate);
@@ -173,11 +174,11 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};
 }
 
-std::string file_of_program(const std::string& program, const std::string& path) {
+std::string path_of_executable(const std::string& program, const std::string& path) {
   return find_program(program, path).path;
 }
 
-Result<StartedWorker> start_worker(const WorkerPlan& plan) {
+Result<StartedProcess> start_process(const ProcessPlan& plan) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return start_error("pipe2");
   const Descriptor read_end(ends[0]);
@@ -186,9 +187,9 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   const FoundProgram found = find_program(plan.command.front(), path != nullptr ? path : "");
   // If no file was found, execve() returns the error.
   const ExecArguments exec{.program = found.path.empty() ? plan.command.front() : found.path,
-                           .arguments = as_pointers(plan.command),
-                           .environment = as_pointers(plan.environment),
-                           .mask = mask_of(plan.hardware_threads),
+                           .arguments = pointers_to(plan.command),
+                           .environment = pointers_to(plan.environment),
+                           .mask = cpu_mask(plan.hardware_threads),
                            .launcher = ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) return start_error("fork");
@@ -203,7 +204,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
     ::waitpid(pid, nullptr, 0);
     return error_of(*failure, plan);
   }
-  StartedWorker worker{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
+  StartedProcess worker{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   if (!worker.pidfd.valid()) {
     const Status status = start_error("pidfd_open");
     ::kill(pid, SIGKILL);

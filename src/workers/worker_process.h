@@ -23,16 +23,16 @@ struct ProgramProblem {
 std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path);
 // Returns the path of the file that is executed for `program`. Empty if check_program() finds a
 // problem.
-std::string file_of_program(const std::string& program, const std::string& path);
+std::string path_of_executable(const std::string& program, const std::string& path);
 
 // The signal mask and the limit of open files with which the launcher was started. The launcher
 // changes both for itself, and starts the workers with the original ones.
-struct OriginalState {
+struct OriginalProcessState {
   sigset_t signal_mask;     // the original signal mask
   rlimit descriptor_limit;  // the original limit of open files
 };
 
-struct WorkerPlan {
+struct ProcessPlan {
   const std::vector<std::string>& command;
   const std::vector<std::string>& environment;  // "NAME=value"
   std::vector<int> inherited;  // descriptors that stay open in the worker; all are borrowed
@@ -41,17 +41,17 @@ struct WorkerPlan {
   int standard_error = -1;
   // The numbers of the hardware threads on which the process may run; empty: those of the launcher.
   std::vector<int> hardware_threads{};
-  const OriginalState& state;
+  const OriginalProcessState& state;
 };
 
-struct StartedWorker {
+struct StartedProcess {
   pid_t pid = 0;
   Descriptor pidfd;
 };
 
 // Starts a worker or a helper program in a process group of its own. The kernel kills the process
-// when the calling thread ends, so this thread must run as long as the worker. Errors: kFixCall if
+// when the calling thread ends, so this thread must not end before the worker. Errors: kFixCall if
 // the program cannot be executed, kStop for a system limit or if the process cannot be bound.
-Result<StartedWorker> start_worker(const WorkerPlan& plan);
+Result<StartedProcess> start_process(const ProcessPlan& plan);
 
 }  // namespace farandole

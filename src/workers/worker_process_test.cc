@@ -22,32 +22,32 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-OriginalState own_state() {
-  OriginalState state{};
+OriginalProcessState own_state() {
+  OriginalProcessState state{};
   sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   return state;
 }
 
-struct Finished {
+struct EndedProcess {
   int status = 0;  // from waitpid()
   std::string output;
 };
 
-Finished run(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-             WorkerStream stream) {
-  const OriginalState state = own_state();
+EndedProcess run(const std::vector<std::string>& command,
+                 const std::vector<std::string>& environment, WorkerStream stream) {
+  const OriginalProcessState state = own_state();
   const Descriptor rendezvous(::memfd_create("rendezvous", MFD_CLOEXEC));
   const Descriptor flight_record(::memfd_create("flight-record", MFD_CLOEXEC));
   const Descriptor of_another_worker(::memfd_create("of-another", MFD_CLOEXEC));
-  auto worker = start_worker({.command = command,
-                              .environment = environment,
-                              .inherited = {rendezvous.get(), flight_record.get()},
-                              .standard_output = stream.theirs.get(),
-                              .standard_error = stream.theirs.get(),
-                              .state = state});
+  auto worker = start_process({.command = command,
+                               .environment = environment,
+                               .inherited = {rendezvous.get(), flight_record.get()},
+                               .standard_output = stream.theirs.get(),
+                               .standard_error = stream.theirs.get(),
+                               .state = state});
   EXPECT_TRUE(worker.ok()) << worker.status().message();
-  Finished result;
+  EndedProcess result;
   if (!worker.ok()) return result;
   stream.theirs.reset();
   for (StreamRead part; !part.ended; result.output += part.bytes) {
@@ -59,26 +59,26 @@ Finished run(const std::vector<std::string>& command, const std::vector<std::str
   return result;
 }
 
-Finished run_shell(const std::string& script, WorkerStream stream) {
+EndedProcess run_shell(const std::string& script, WorkerStream stream) {
   return run({"sh", "-c", script}, {"PATH=/usr/bin:/bin", "WHO=me"}, std::move(stream));
 }
 
 TEST(WorkerProcess, GetsItsEnvironmentAndOutput) {
-  const Finished result =
+  const EndedProcess result =
       run_shell("echo $WHO; echo err >&2; exit 3", WorkerStream::make_pipe().value());
   EXPECT_EQ(result.output, "me\nerr\n");
   EXPECT_EQ(WEXITSTATUS(result.status), 3);
 }
 
 TEST(WorkerProcess, HasEmptyInputAndItsOwnProcessGroup) {
-  const Finished result = run_shell("cat; test $(ps -o pgid= -p $$) = $$ && echo alone",
-                                    WorkerStream::make_pipe().value());
+  const EndedProcess result = run_shell("cat; test $(ps -o pgid= -p $$) = $$ && echo alone",
+                                        WorkerStream::make_pipe().value());
   EXPECT_EQ(result.output, "alone\n");
 }
 
 TEST(WorkerProcess, InheritsOnlyItsOwnDescriptors) {
   // The worker has our pipe as descriptors 1 and 2 only.
-  const Finished result = run_shell(
+  const EndedProcess result = run_shell(
       "readlink /proc/$$/fd/* | grep -cF $(readlink /proc/$$/fd/1); "
       "readlink /proc/$$/fd/* | grep memfd: | sort",
       WorkerStream::make_pipe().value());
@@ -89,36 +89,36 @@ TEST(WorkerProcess, SeesATerminalOfTheGivenWidth) {
   winsize size{};
   size.ws_col = 77;
   size.ws_row = 20;
-  const Finished result = run_shell("test -t 1 && stty size <&1; printf 'a\\n'",
-                                    WorkerStream::make_terminal(size).value());
+  const EndedProcess result = run_shell("test -t 1 && stty size <&1; printf 'a\\n'",
+                                        WorkerStream::make_terminal(size).value());
   EXPECT_EQ(result.output, "20 77\na\n");
 }
 
-TEST(WorkerProcess, AFailingExecIsAStatus) {
-  const OriginalState state = own_state();
+TEST(WorkerProcess, AFailedExecIsAnError) {
+  const OriginalProcessState state = own_state();
   const WorkerStream stream = WorkerStream::make_pipe().value();
   const std::vector<std::string> command{"/dev/null"};
-  const auto worker = start_worker({.command = command,
-                                    .environment = {},
-                                    .inherited = {},
-                                    .standard_output = stream.theirs.get(),
-                                    .standard_error = stream.theirs.get(),
-                                    .state = state});
+  const auto worker = start_process({.command = command,
+                                     .environment = {},
+                                     .inherited = {},
+                                     .standard_output = stream.theirs.get(),
+                                     .standard_error = stream.theirs.get(),
+                                     .state = state});
   EXPECT_EQ(worker.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(worker.status().message(), HasSubstr("/dev/null"));
 }
 
-Result<StartedWorker> start_bound(const std::vector<std::string>& command,
-                                  const std::vector<int>& hardware_threads,
-                                  const WorkerStream& stream) {
-  const OriginalState state = own_state();
-  return start_worker({.command = command,
-                       .environment = {},
-                       .inherited = {},
-                       .standard_output = stream.theirs.get(),
-                       .standard_error = stream.theirs.get(),
-                       .hardware_threads = hardware_threads,
-                       .state = state});
+Result<StartedProcess> start_bound(const std::vector<std::string>& command,
+                                   const std::vector<int>& hardware_threads,
+                                   const WorkerStream& stream) {
+  const OriginalProcessState state = own_state();
+  return start_process({.command = command,
+                        .environment = {},
+                        .inherited = {},
+                        .standard_output = stream.theirs.get(),
+                        .standard_error = stream.theirs.get(),
+                        .hardware_threads = hardware_threads,
+                        .state = state});
 }
 
 TEST(WorkerProcess, IsBoundBeforeItsProgramBegins) {
@@ -132,7 +132,7 @@ TEST(WorkerProcess, IsBoundBeforeItsProgramBegins) {
   ::waitpid(worker->pid, nullptr, 0);
 }
 
-TEST(WorkerProcess, AFailingBindingIsAStatus) {
+TEST(WorkerProcess, AFailedBindingIsAnError) {
   const WorkerStream stream = WorkerStream::make_pipe().value();
   const auto worker = start_bound({"sleep", "100"}, {60'000, 60'001}, stream);
   EXPECT_EQ(worker.status().code(), StatusCode::kStop);
@@ -154,14 +154,14 @@ TEST(WorkerProcess, FindsProgramsAsShellsDo) {
 }
 
 TEST(WorkerProcess, TooFewDescriptorsAreReported) {
-  const OriginalState state = own_state();
+  const OriginalProcessState state = own_state();
   const NoFreeDescriptors no_free_descriptors;
-  const auto worker = start_worker({.command = {"true"},
-                                    .environment = {},
-                                    .inherited = {},
-                                    .standard_output = 1,
-                                    .standard_error = 2,
-                                    .state = state});
+  const auto worker = start_process({.command = {"true"},
+                                     .environment = {},
+                                     .inherited = {},
+                                     .standard_output = 1,
+                                     .standard_error = 2,
+                                     .state = state});
   EXPECT_EQ(worker.status().code(), StatusCode::kStop);
   EXPECT_THAT(worker.status().message(), HasSubstr("cannot start a worker: pipe2"));
   const auto stream = WorkerStream::make_pipe();

@@ -14,8 +14,8 @@ import sys
 import farandole
 
 
-def work(stubborn: bool) -> None:
-    ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if stubborn else ()
+def work(ignores_signals: bool) -> None:
+    ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if ignores_signals else ()
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     print("working", flush=True)
@@ -31,11 +31,11 @@ def fork() -> None:
             signal.pause()
 
 
-def main(way: str, *options: str) -> None:
-    stubborn = "stubborn" in options
-    if way == "run":
-        farandole.run(work, (stubborn,), n=2)
-    workers = farandole.launch_workers(2, work, (stubborn,))
+def main(action: str, *options: str) -> None:
+    ignores_signals = "stubborn" in options
+    if action == "run":
+        farandole.run(work, (ignores_signals,), n=2)
+    workers = farandole.launch_workers(2, work, (ignores_signals,))
     if "forks" in options:
         fork()
     while not all("working" in worker.stdout for worker in workers):

@@ -1,5 +1,5 @@
-"""A rank that mpirun starts itself: joins the job, says that it waits, and makes calls until it is
-ended."""
+"""A rank that mpirun starts without `farandole run`. It joins the job, prints "waits", and makes
+calls until it is killed."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
-"""A training with a ledger, whose workers fail at named places. test_elastic_chaos.py starts it.
+"""A training with a ledger. Its workers fail at named failpoints. test_elastic_chaos.py starts it.
 
-    chaos_worker.py SEED SHELTERED FOLDER [MISTAKE]
+    chaos_worker.py SEED FIRST_PROTECTED FOLDER [MISTAKE]
 
 Each batch has an entry in the ledger, and must count exactly once. After each step, each worker
 compares its whole ledger with the correct one, and its weights with those of all others, bit by
 bit.
 
-Before each init(), a worker may get a new fault: a place, an action, and a number n. The action
-happens when the worker passes the place for the n-th time. The engine has some of the places
-(FARANDOLE_FAILPOINT), this program the others. Some worker is always sheltered: it never dies, so
-the state is never lost. At first this is the worker SHELTERED. Later, others take turns. The file
-`sheltered.PID` in FOLDER tells the test which worker it must not kill. With the seed "places", each
-new worker dies at the next place. If the file `quiet` is in FOLDER, the workers get no more faults,
-form the group once more, and end. MISTAKE is "ledger" or "weights": a sheltered worker makes a
-mistake there, which must be found.
+Before each init(), a worker may get a new fault: a failpoint, an action, and a number n. The action
+happens when the worker passes the failpoint for the n-th time. Some failpoints are in the engine
+(FARANDOLE_FAILPOINT), the others are in this program. With the seed "failpoints", each new worker
+dies at the next failpoint.
+
+One worker is always protected, so that the state is never lost. It never kills itself, and the file
+`protected.PID` in FOLDER tells the test not to kill it. At first, the worker FIRST_PROTECTED is
+protected; later, other workers are. If the file `end` is in FOLDER, the workers get no more faults,
+form the group once more, and end. MISTAKE is "ledger" or "weights": a protected worker writes a
+wrong value there, which check() must find.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ from farandole.handle import Handle, PreparedCall
 from farandole.numpy import view_of
 from farandole.objects import broadcast_object
 
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
-SEED, SHELTERED, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+SEED, FIRST_PROTECTED, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 MISTAKE = (sys.argv[4:] or [""])[0]
 WORKERS = int(os.environ["CHAOS_WORKERS"])
-ENGINE_PLACES = (
+ENGINE_FAILPOINTS = (
     "engine.stopping",
     "engine.stopped",
     "rank.wanted",
@@ -52,52 +54,58 @@ ENGINE_PLACES = (
     "formation.completed",
     "formation.departed",
 )
-STEP_PLACES = ("step.begun", "step.submitted", "step.waited", "step.compared", "step.committed")
-PLACES = (*ENGINE_PLACES, "sync.begun", "sync.done", *STEP_PLACES)
+STEP_FAILPOINTS = ("step.begun", "step.submitted", "step.waited", "step.compared", "step.committed")
+FAILPOINTS = (*ENGINE_FAILPOINTS, "sync.begun", "sync.done", *STEP_FAILPOINTS)
 ACTIONS = ("kill", "kill", "kill", "stop", "pause")
 FAULTS_PER_INIT = 0.45
-LEDGER, WEIGHTS = 1000, 4096
+LEDGER_SIZE, WEIGHT_COUNT = 1000, 4096
 STEPS_BETWEEN_RESETS = 30
 MISTAKE_FROM = 200
-FAULTS_FROM = 20  # from this batch on, all first workers have the state
+FAULTS_FROM = 20  # at this batch, all first workers surely have the state
 
 
 class Faults:
-    """The fault that this worker has at the moment. There may be none."""
+    """The current fault of this worker, if it has one."""
 
     def __init__(self) -> None:
         self.init_count = 0
-        self.place, self.action, self.countdown = "", "", 0
+        self.failpoint, self.action, self.countdown = "", "", 0
         self.is_armed = False
 
     def choose(self) -> None:
-        """Choose the fault for the next init(), and for the time until the init() after it."""
-        chooser = random.Random(f"{SEED}/{NUMBER}/{self.init_count}")
+        """Choose a fault for the next init(), which lasts until the init() after it."""
+        generator = random.Random(f"{SEED}/{WORKER_NUMBER}/{self.init_count}")
         self.init_count += 1
         os.environ.pop("FARANDOLE_FAILPOINT", None)
-        # A worker that fails before all have joined the job for the first time ends it.
-        is_first = self.init_count == 1 and NUMBER < WORKERS
-        wants_fault = SEED == "places" or chooser.random() < FAULTS_PER_INIT
-        self.is_armed = wants_fault and not is_first and not is_quiet()
+        # A worker that fails before all workers have joined for the first time ends the job.
+        is_first = self.init_count == 1 and WORKER_NUMBER < WORKERS
+        is_fault_chosen = SEED == "failpoints" or generator.random() < FAULTS_PER_INIT
+        self.is_armed = is_fault_chosen and not is_first and not must_end()
         if not self.is_armed:
             return
-        self.place = chooser.choice(PLACES)
-        self.action = chooser.choice(ACTIONS)
-        self.countdown = chooser.choice((1, 1, 2, 10) if self.place in STEP_PLACES else (1, 1, 2))
-        if SEED == "places":
-            self.place, self.action, self.countdown = PLACES[NUMBER % len(PLACES)], "kill", 1
-        if shelter.is_here and self.action == "kill":
+        self.failpoint = generator.choice(FAILPOINTS)
+        self.action = generator.choice(ACTIONS)
+        self.countdown = generator.choice(
+            (1, 1, 2, 10) if self.failpoint in STEP_FAILPOINTS else (1, 1, 2)
+        )
+        if SEED == "failpoints":
+            self.failpoint, self.action, self.countdown = (
+                FAILPOINTS[WORKER_NUMBER % len(FAILPOINTS)],
+                "kill",
+                1,
+            )
+        if protection.is_active and self.action == "kill":
             self.action = "pause"
-        if self.place in ENGINE_PLACES:
-            os.environ["FARANDOLE_FAILPOINT"] = f"{self.place}:{self.action}:{self.countdown}"
+        if self.failpoint in ENGINE_FAILPOINTS:
+            os.environ["FARANDOLE_FAILPOINT"] = f"{self.failpoint}:{self.action}:{self.countdown}"
 
-    def pass_place(self, place: str) -> None:
-        if not self.is_armed or self.place != place or committed[-1] < FAULTS_FROM:
+    def pass_failpoint(self, failpoint: str) -> None:
+        if not self.is_armed or self.failpoint != failpoint or committed[-1] < FAULTS_FROM:
             return
         self.countdown -= 1
         if self.countdown != 0:
             return
-        line = f"process {os.getpid()} is at the failpoint {place}: {self.action}\n"
+        line = f"process {os.getpid()} is at the failpoint {failpoint}: {self.action}\n"
         os.write(sys.stderr.fileno(), line.encode())
         if self.action == "pause":
             time.sleep(0.1)
@@ -105,118 +113,129 @@ class Faults:
             os.kill(os.getpid(), signal.SIGKILL if self.action == "kill" else signal.SIGSTOP)
 
 
-class Shelter:
-    """Whether this worker is sheltered."""
+class Protection:
+    """Whether this worker is protected from being killed."""
 
     def __init__(self) -> None:
-        self.is_here = False
-        self.file = FOLDER / f"sheltered.{os.getpid()}"
+        self.is_active = False
+        self.file = FOLDER / f"protected.{os.getpid()}"
 
-    def take(self) -> None:
+    def begin(self) -> None:
         self.file.touch()
-        self.is_here = True
+        self.is_active = True
 
-    def take_turns(self, sheltered: np.ndarray) -> None:
-        """Begin or end this worker's shelter. `sheltered` has the numbers, from 1, of the workers
-        that were sheltered in the last step of all workers. The newest of them stays sheltered, so
-        that there always is one."""
-        newest = max(sheltered) - 1
-        if self.is_here and newest > NUMBER:
-            self.is_here = False
+    def begin_or_end(self, protected: np.ndarray) -> None:
+        """Begin or end the protection of this worker.
+
+        `protected` has the numbers, from 1, of the workers that were protected in the last step.
+        The newest of them stays protected, so that there always is one.
+        """
+        newest_protected = max(protected) - 1
+        if self.is_active and newest_protected > WORKER_NUMBER:
+            self.is_active = False
             self.file.unlink()
-        elif not self.is_here and not faults.is_armed and newest < NUMBER:
-            self.take()
+        elif not self.is_active and not faults.is_armed and newest_protected < WORKER_NUMBER:
+            self.begin()
 
 
-def is_quiet() -> bool:
-    return (FOLDER / "quiet").exists()
+def must_end() -> bool:
+    return (FOLDER / "end").exists()
 
 
 def start_sum(values: np.ndarray, name: str) -> Handle[np.ndarray]:
-    answer = np.empty_like(values)
-    view = view_of(values, values, answer)
+    result = np.empty_like(values)
+    view = view_of(values, values, result)
     call = core.allreduce(name, 0, view, core.reduce_ops["sum"], 1.0, 1.0)
 
     def finish(engine: core.Engine, number: int) -> np.ndarray:
         engine.check_outcome(number)
-        return answer
+        return result
 
-    return start(PreparedCall(call, (values, answer), finish))
+    return start(PreparedCall(call, (values, result), finish))
 
 
-def give_up(what: str) -> NoReturn:
-    """Say what is wrong, and end. The test reads the file, because the job may go on."""
-    print(f"worker {NUMBER}: {what}", file=sys.stderr, flush=True)
-    (FOLDER / f"wrong.{NUMBER}").write_text(what)
+def report_mistake_and_exit(text: str) -> NoReturn:
+    """Print and save what is wrong, and exit. The test reads the file, because the job may go
+    on."""
+    print(f"worker {WORKER_NUMBER}: {text}", file=sys.stderr, flush=True)
+    (FOLDER / f"wrong.{WORKER_NUMBER}").write_text(text)
     os._exit(9)
 
 
 def check(state: TestState) -> None:
-    """Compare the ledger with the one that must be, and the weights with those of all ranks."""
-    counts = state.batch // LEDGER + (np.arange(LEDGER) < state.batch % LEDGER)
-    wrong = np.flatnonzero(state.ledger != counts)
-    if wrong.size:
-        i = wrong[0]
-        give_up(f"the batch {i} counts {state.ledger[i]} times, not {counts[i]}, at {state.batch}")
-    bits = np.zeros((farandole.size(), WEIGHTS + 1), np.int64)
+    """Compare the ledger with the correct one, and the weights with those of all other ranks."""
+    expected = state.batch // LEDGER_SIZE + (np.arange(LEDGER_SIZE) < state.batch % LEDGER_SIZE)
+    wrong_entries = np.flatnonzero(state.ledger != expected)
+    if wrong_entries.size:
+        i = wrong_entries[0]
+        report_mistake_and_exit(
+            f"the batch {i} counts {state.ledger[i]} times, not {expected[i]}, at {state.batch}"
+        )
+    bits = np.zeros((farandole.size(), WEIGHT_COUNT + 1), np.int64)
     bits[farandole.rank(), :-1] = state.weights.view(np.int64)
     bits[farandole.rank(), -1] = state.batch
     all_bits = start_sum(bits, "compare").wait()
     differing = np.argwhere(all_bits != bits[farandole.rank()])
     if differing.size:
         rank, i = differing[0]
-        give_up(f"the weight {i} of rank {rank} differs from that of rank {farandole.rank()}")
+        report_mistake_and_exit(
+            f"the weight {i} of rank {rank} differs from that of rank {farandole.rank()}"
+        )
 
 
 class TestState(elastic.ObjectState):
     def sync(self) -> None:
-        faults.pass_place("sync.begun")
+        faults.pass_failpoint("sync.begun")
         super().sync()
-        faults.pass_place("sync.done")
+        faults.pass_failpoint("sync.done")
 
 
 def step(state: TestState) -> tuple[int, int]:
-    """Return how many workers have seen that it is quiet, and how many have a fault."""
-    me, size = farandole.rank(), farandole.size()
-    entries = np.zeros(LEDGER + 2 + size, np.int32)
-    entries[(state.batch + me) % LEDGER] = 1
-    entries[LEDGER : LEDGER + 2] = is_quiet(), faults.is_armed
-    entries[LEDGER + 2 + me] = shelter.is_here * (NUMBER + 1)
-    gradients = np.random.default_rng(state.batch + me).standard_normal(WEIGHTS)
-    faults.pass_place("step.begun")
+    """Make a step. Return how many workers have found the file `end`, and how many have a fault."""
+    rank, size = farandole.rank(), farandole.size()
+    entries = np.zeros(LEDGER_SIZE + 2 + size, np.int32)
+    entries[(state.batch + rank) % LEDGER_SIZE] = 1
+    entries[LEDGER_SIZE : LEDGER_SIZE + 2] = must_end(), faults.is_armed
+    entries[LEDGER_SIZE + 2 + rank] = protection.is_active * (WORKER_NUMBER + 1)
+    gradients = np.random.default_rng(state.batch + rank).standard_normal(WEIGHT_COUNT)
+    faults.pass_failpoint("step.begun")
     handles = start_sum(entries, "ledger"), start_sum(gradients, "gradients")
-    faults.pass_place("step.submitted")
+    faults.pass_failpoint("step.submitted")
     # The state changes in two places, with a fault between them, which a restore must undo.
     entries = handles[0].wait()
-    state.ledger += entries[:LEDGER]
-    faults.pass_place("step.waited")
+    state.ledger += entries[:LEDGER_SIZE]
+    faults.pass_failpoint("step.waited")
     state.weights -= handles[1].wait() / size
     state.batch += size
-    if MISTAKE and shelter.is_here and state.batch > MISTAKE_FROM:
+    if MISTAKE and protection.is_active and state.batch > MISTAKE_FROM:
         getattr(state, MISTAKE)[7] += 1
     check(state)
-    faults.pass_place("step.compared")
-    shelter.take_turns(entries[LEDGER + 2 :])
-    return int(entries[LEDGER]), int(entries[LEDGER + 1])
+    faults.pass_failpoint("step.compared")
+    protection.begin_or_end(entries[LEDGER_SIZE + 2 :])
+    return int(entries[LEDGER_SIZE]), int(entries[LEDGER_SIZE + 1])
 
 
 def train(state: TestState) -> None:
     size = farandole.size()
     # Rank 0 may be one step behind.
     if state.batch + WORKERS < committed[-1]:
-        give_up(f"the training has begun again at {state.batch} after {committed[-1]}")
+        report_mistake_and_exit(
+            f"the training has begun again at {state.batch} after {committed[-1]}"
+        )
     steps = 0
     while True:
-        quiet, armed = step(state)
+        ending_workers, workers_with_fault = step(state)
         state.commit()
         committed.append(state.batch)
-        faults.pass_place("step.committed")
+        faults.pass_failpoint("step.committed")
         if state.batch // 100 != (state.batch - size) // 100:
-            print(f"worker {NUMBER} (pid {os.getpid()}) is at batch {state.batch}", flush=True)
+            print(
+                f"worker {WORKER_NUMBER} (pid {os.getpid()}) is at batch {state.batch}", flush=True
+            )
         steps += 1
-        if quiet == size and armed == 0:
+        if ending_workers == size and workers_with_fault == 0:
             return
-        if quiet == size or steps == STEPS_BETWEEN_RESETS:
+        if ending_workers == size or steps == STEPS_BETWEEN_RESETS:
             raise elastic.HostsUpdatedInterrupt
         time.sleep(0.002)
 
@@ -228,20 +247,22 @@ def reset() -> None:
 
 
 committed = [0]
-shelter = Shelter()
-if NUMBER == SHELTERED:
-    shelter.take()
+protection = Protection()
+if WORKER_NUMBER == FIRST_PROTECTED:
+    protection.begin()
 faults = Faults()
 faults.choose()
 farandole.init()
-if NUMBER >= WORKERS:
+if WORKER_NUMBER >= WORKERS:
     committed = [FAULTS_FROM]
 state = TestState(
     broadcast_object,
     lifecycle.rank,
     batch=0,
-    ledger=np.zeros(LEDGER, np.int32),
-    weights=np.zeros(WEIGHTS),
+    ledger=np.zeros(LEDGER_SIZE, np.int32),
+    weights=np.zeros(WEIGHT_COUNT),
 )
 elastic.run_fn(train, reset)(state)
-print(f"worker {NUMBER} (pid {os.getpid()}) has the right ledger at {state.batch}", flush=True)
+print(
+    f"worker {WORKER_NUMBER} (pid {os.getpid()}) has the right ledger at {state.batch}", flush=True
+)

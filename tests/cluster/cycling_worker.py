@@ -27,7 +27,8 @@ from farandole.handle import Handle, PreparedCall
 RANK = int(os.environ["FARANDOLE_RANK"])
 COUNT = 20_000
 TRIES = 10
-# Long enough for init() to begin. The cycle goes on in the same way, whatever the alarm interrupts.
+# Long enough for init() to begin. The alarm may interrupt any function; the cycle then goes on in
+# the same way.
 ALARM_SECONDS = 0.02
 PF_EXITING = 4
 # A changing number of free descriptors, so that init() fails at a different place each time.
@@ -46,12 +47,14 @@ def start_sum(name: str, dtype: str = "float32") -> Handle[None]:
     return calls.start(PreparedCall(call, memory, core.Engine.check_outcome))
 
 
-def expect(kind: type[BaseException], action: Callable[..., object], *arguments: object) -> None:
+def expect(
+    error_type: type[BaseException], action: Callable[..., object], *arguments: object
+) -> None:
     try:
         action(*arguments)
-    except kind:
+    except error_type:
         return
-    raise AssertionError(f"{action} did not raise {kind.__name__}")
+    raise AssertionError(f"{action} did not raise {error_type.__name__}")
 
 
 def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleError) -> None:
@@ -60,7 +63,8 @@ def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleEr
 
 
 def init_until_all_meet() -> None:
-    """Try init() until all ranks meet: they may have failed at different places before."""
+    """Repeat init() until all ranks join, because their last attempts may have failed at different
+    points."""
     for _ in range(TRIES):
         try:
             farandole.init()
@@ -91,23 +95,23 @@ def raise_interrupted(*_: object) -> None:
     raise InterruptedWait
 
 
-def groups_that_differ() -> None:
+def init_with_different_groups() -> None:
     expect_no_init([Group([RANK])])
 
 
-def groups_on_one_rank() -> None:
+def init_with_groups_on_one_rank() -> None:
     expect_no_init([Group([0])] if RANK == 0 else [])
 
 
-def wrong_groups_on_one_rank() -> None:
+def init_with_wrong_groups_on_one_rank() -> None:
     expect_no_init([Group([0]), Group([7])] if RANK == 1 else [])
 
 
-def wrong_groups() -> None:
+def init_with_wrong_groups() -> None:
     expect_no_init([Group([0, 7])], CallError)
 
 
-def wrong_knob_on_one_rank() -> None:
+def init_with_wrong_knob_on_one_rank() -> None:
     if RANK == 1:
         size = os.environ["FARANDOLE_SIZE"]
         os.environ["FARANDOLE_SIZE"] = "many"
@@ -117,18 +121,22 @@ def wrong_knob_on_one_rank() -> None:
     calls.barrier()
 
 
-def knobs_that_differ() -> None:
+def init_with_different_knobs() -> None:
     os.environ["FARANDOLE_BUCKET_BYTES"] = str((RANK + 1) << 20)
     expect_no_init([])
     del os.environ["FARANDOLE_BUCKET_BYTES"]
 
 
-def too_few_descriptors() -> None:
+def init_with_too_few_descriptors() -> None:
     if RANK == 1:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = set(map(int, os.listdir("/proc/self/fd")))
-        free = [number for number in range(len(used) + 20) if number not in used]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free[next(spare_descriptors)], limits[1]))
+        used_descriptors = set(map(int, os.listdir("/proc/self/fd")))
+        free_descriptors = [
+            number for number in range(len(used_descriptors) + 20) if number not in used_descriptors
+        ]
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (free_descriptors[next(spare_descriptors)], limits[1])
+        )
         expect_no_init([])
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     init_until_all_meet()
@@ -144,13 +152,13 @@ def interrupt_in_a_call() -> None:
     interrupt_by_alarm(start_sum("interrupted").wait if RANK == 0 else lambda: None)
 
 
-def calls_that_differ() -> None:
+def make_different_calls() -> None:
     farandole.init()
     expect(CallError, start_sum("differs", ("float32", "float64")[RANK]).wait)
     calls.barrier()
 
 
-def calls_in_flight() -> None:
+def leave_with_calls_in_flight() -> None:
     farandole.init()
     handle = start_sum(f"only on rank {RANK}")
     calls.barrier()
@@ -158,7 +166,7 @@ def calls_in_flight() -> None:
     expect(GroupLostError, handle.wait)
 
 
-def dropped_calls() -> None:
+def drop_calls_and_leave() -> None:
     farandole.init()
     start_sum("on both")
     start_sum(f"only on rank {RANK}")
@@ -171,30 +179,30 @@ def shutdown_while_the_other_waits() -> None:
         expect(GroupLostError, lambda: start_sum("waits").wait())
 
 
-def groups_that_are_rejected() -> None:
+def add_rejected_groups() -> None:
     farandole.init()
     expect(CallError, farandole.add_process_set, [RANK])
     expect(CallError, farandole.add_process_set, [0, 1])
-    added = farandole.add_process_set([1])
+    process_set = farandole.add_process_set([1])
     expect(CallError, farandole.add_process_set, [1])
-    assert added.included() == (RANK == 1)
+    assert process_set.included() == (RANK == 1)
 
 
 FAILURES = (
-    groups_that_differ,
-    groups_on_one_rank,
-    wrong_groups_on_one_rank,
-    wrong_groups,
-    wrong_knob_on_one_rank,
-    knobs_that_differ,
-    too_few_descriptors,
+    init_with_different_groups,
+    init_with_groups_on_one_rank,
+    init_with_wrong_groups_on_one_rank,
+    init_with_wrong_groups,
+    init_with_wrong_knob_on_one_rank,
+    init_with_different_knobs,
+    init_with_too_few_descriptors,
     interrupt_in_init,
     interrupt_in_a_call,
-    calls_that_differ,
-    calls_in_flight,
-    dropped_calls,
+    make_different_calls,
+    leave_with_calls_in_flight,
+    drop_calls_and_leave,
     shutdown_while_the_other_waits,
-    groups_that_are_rejected,
+    add_rejected_groups,
 )
 
 
@@ -205,7 +213,7 @@ def work() -> None:
 
 
 def descriptors(process: int | str) -> list[str]:
-    """List what a process has open, without numbers that differ from one cycle to the next."""
+    """List the open files of a process, without numbers that change in each cycle."""
     found = []
     for entry in Path(f"/proc/{process}/fd").iterdir():
         try:
@@ -216,7 +224,7 @@ def descriptors(process: int | str) -> list[str]:
 
 
 def fewest_descriptors(process: int) -> list[str]:
-    """List what another process has open all the time. It may read a file for a moment."""
+    """List the files that another process keeps open, without those that it opens for a moment."""
     samples = []
     for _ in range(50):
         samples.append(descriptors(process))

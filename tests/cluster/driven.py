@@ -15,18 +15,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, command
+from launched import TIMEOUT_SECONDS, CommandRun, command
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Host, Hosts, run_command
-from ssh_servers import SshServers, why_impossible
+from ssh_servers import SshServers, reason_if_impossible
 
 # Without it, node 0 prints a notice about the number of threads.
 THREADS = {"OMP_NUM_THREADS": "1"}
 POLL_SECONDS = 0.02
 
 
-def process_words(pid: int) -> list[str]:
+def command_line_of(pid: int) -> list[str]:
     """Return the command line of a process; it is empty if the process has ended."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
@@ -42,19 +42,19 @@ def parent_of(pid: int) -> int:
 
 
 class SshHosts:
-    """Hosts with SSH servers, and what tests ask and do there."""
+    """Hosts with SSH servers, and functions to start jobs and find processes on them."""
 
     def __init__(self, hosts: Hosts, servers: SshServers) -> None:
         self.hosts, self.servers = hosts, servers
         self.listeners = {servers.pid(name) for name in servers.names}
 
     def words(self, *words: str, driver: int = 0, folder: Path | None = None) -> list[str]:
-        """Return the command that runs `farandole run` with these words on the driver's host."""
-        place = ["env", "-C", str(folder)] if folder else []
+        """Return the command that runs `farandole run WORDS...` on the driver's host."""
+        enter_folder = ["env", "-C", str(folder)] if folder else []
         host_flags = {"-H", "--hostfile", "--host-discovery-script"}
         key = ["-i", str(self.servers.identity)] if host_flags & set(words) else []
         run_words = ("run", *key, *words)
-        return self.hosts[driver].command(*place, command(), *run_words)
+        return self.hosts[driver].command(*enter_folder, command(), *run_words)
 
     def start(
         self,
@@ -62,10 +62,10 @@ class SshHosts:
         driver: int = 0,
         folder: Path | None = None,
         environment: dict[str, str] | None = None,
-    ) -> Launched:
+    ) -> CommandRun:
         """Start a job; the words are those after `farandole run`."""
         program, *rest = self.words(*words, driver=driver, folder=folder)
-        return Launched(*rest, program=program, environment=THREADS | (environment or {}))
+        return CommandRun(*rest, program=program, environment=THREADS | (environment or {}))
 
     def run(
         self,
@@ -73,7 +73,7 @@ class SshHosts:
         driver: int = 0,
         folder: Path | None = None,
         environment: dict[str, str] | None = None,
-    ) -> Launched:
+    ) -> CommandRun:
         """Run a job to its end, and check that no process of it is left on any host."""
         with self.start(*words, driver=driver, folder=folder, environment=environment) as job:
             job.end()
@@ -81,29 +81,29 @@ class SshHosts:
         return job
 
     def processes(self, node: int) -> dict[int, list[str]]:
-        """Return the command lines of the processes of a host, but not that of its SSH server."""
+        """Return the command lines of the processes of a host, except its SSH server."""
         pids = set(self.hosts[node].processes()) - self.listeners
-        return {pid: words for pid in pids if (words := process_words(pid))}
+        return {pid: words for pid in pids if (words := command_line_of(pid))}
 
-    def wait_for_end_of(self, job: Launched) -> None:
+    def wait_for_end_of(self, job: CommandRun) -> None:
         """Wait until no process of the job is left on any host."""
-        deadline = time.monotonic() + HANG_SECONDS / 2
+        deadline = time.monotonic() + TIMEOUT_SECONDS / 2
         nodes = range(len(self.hosts))
         while left := {pid: w for node in nodes for pid, w in self.processes(node).items()}:
             assert time.monotonic() < deadline, f"left: {left}\n{job.output}{job.errors}"
             time.sleep(POLL_SECONDS)
         assert job.remaining_processes() == []
 
-    def find(self, node: int, *parts: str, parents: Sequence[int] = ()) -> list[int]:
+    def find(self, node: int, *texts: str, parents: Sequence[int] = ()) -> list[int]:
         """List the processes of a host whose command line has all these parts."""
         return sorted(
             pid
             for pid, words in self.processes(node).items()
-            if all(part in " ".join(words) for part in parts)
+            if all(part in " ".join(words) for part in texts)
             and (not parents or parent_of(pid) in parents)
         )
 
-    def foregrounds(self, node: int) -> list[int]:
+    def foreground_processes(self, node: int) -> list[int]:
         """List the processes on a host that the driver has started there, over ssh or directly."""
         found = [
             pid
@@ -114,30 +114,30 @@ class SshHosts:
 
     def agents(self, node: int) -> list[int]:
         """List the processes on a host that start the workers."""
-        return self.find(node, "/farandole agent", parents=self.foregrounds(node) or [-1])
+        return self.find(node, "/farandole agent", parents=self.foreground_processes(node) or [-1])
 
     @contextmanager
-    def other_file(self, node: int, path: Path, replacement: Path) -> Iterator[None]:
-        """Show another file, or another folder, at this path in the next sessions on a host."""
-        inside = ("nsenter", "--mount", "--target", str(self._listener(node)))
-        run_command(*inside, "mount", "--bind", str(replacement), str(path))
+    def replaced_file(self, node: int, path: Path, replacement: Path) -> Iterator[None]:
+        """In the next sessions on a host, show another file or folder at this path."""
+        enter_mounts = ("nsenter", "--mount", "--target", str(self._listener(node)))
+        run_command(*enter_mounts, "mount", "--bind", str(replacement), str(path))
         try:
             yield
         finally:
-            run_command(*inside, "umount", str(path))
+            run_command(*enter_mounts, "umount", str(path))
 
     @contextmanager
     def hidden(self, node: int, folder: Path) -> Iterator[None]:
-        """Hide the content of a folder in the next sessions on a host."""
-        inside = ("nsenter", "--mount", "--target", str(self._listener(node)))
-        run_command(*inside, "mount", "-t", "tmpfs", "tmpfs", str(folder))
+        """In the next sessions on a host, show an empty folder at this path."""
+        enter_mounts = ("nsenter", "--mount", "--target", str(self._listener(node)))
+        run_command(*enter_mounts, "mount", "-t", "tmpfs", "tmpfs", str(folder))
         try:
             yield
         finally:
-            run_command(*inside, "umount", str(folder))
+            run_command(*enter_mounts, "umount", str(folder))
 
-    def seen_on(self, node: int, path: Path) -> Path:
-        """Return a path to what a host has at `path`."""
+    def path_on_host(self, node: int, path: Path) -> Path:
+        """Return the path by which this process can open what a host sees at `path`."""
         return Path(f"/proc/{self._listener(node)}/root") / path.relative_to("/")
 
     def logins(self, node: int) -> int:
@@ -149,11 +149,11 @@ class SshHosts:
 
 
 @contextmanager
-def made_ssh_hosts(
+def make_ssh_hosts(
     count: int, folder: Path, *, v6_only: bool = False, port: int = 22
 ) -> Iterator[SshHosts]:
     """Make hosts, or skip the test with the reason why they are impossible here."""
-    if reason := why_impossible():
+    if reason := reason_if_impossible():
         pytest.skip(reason)
     with Hosts(count, v6_only=v6_only) as hosts, SshServers(hosts, folder, port=port) as servers:
         yield SshHosts(hosts, servers)
@@ -164,4 +164,4 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-__all__ = ["Host", "SshHosts", "kill", "made_ssh_hosts", "parent_of", "process_words"]
+__all__ = ["Host", "SshHosts", "command_line_of", "kill", "make_ssh_hosts", "parent_of"]

@@ -1,9 +1,9 @@
 """A worker of an elastic job whose group changes many times: `elastic_leak_worker.py CHANGES`.
 
-Worker 0 stays. The others come, make some steps, and kill themselves; some do so while the group is
-formed. After each change, worker 0 notes what it and its launcher use. At the end, it prints the
-smallest numbers of the second tenth of the changes and of the last tenth. It prints the smallest,
-because the launcher uses more while it has more workers.
+Worker 0 stays. The others join, make some steps, and kill themselves, some of them while the group
+is formed. After each change, worker 0 counts the resources of its process and of its launcher. At
+the end, it prints the smallest counts of the second tenth of the changes, and of the last tenth.
+Only the smallest counts can be compared, because the launcher uses more while it has more workers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import time
 from collections import Counter
 from pathlib import Path
 
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 CHANGES = int(sys.argv[1])
 FAILPOINTS = ("", "rank.asked", "", "formation.shared", "", "formation.counted", "engine.stopped")
 STEPS = 2
 WORKERS = 3
-place = FAILPOINTS[NUMBER % len(FAILPOINTS)]
-if place and NUMBER >= WORKERS:
-    os.environ["FARANDOLE_FAILPOINT"] = f"{place}:kill:1"
+failpoint = FAILPOINTS[WORKER_NUMBER % len(FAILPOINTS)]
+if failpoint and WORKER_NUMBER >= WORKERS:
+    os.environ["FARANDOLE_FAILPOINT"] = f"{failpoint}:kill:1"
 
 import farandole  # noqa: E402 - the failpoint must be known before
 from farandole import calls, elastic, lifecycle  # noqa: E402
 from farandole.objects import broadcast_object  # noqa: E402
 
 
-def used_by(pid: int) -> dict[str, int]:
+def resources_of(pid: int) -> dict[str, int]:
     folder = Path(f"/proc/{pid}")
     return {
         "descriptors": len(os.listdir(folder / "fd")),
@@ -42,28 +42,28 @@ def used_by(pid: int) -> dict[str, int]:
     }
 
 
-class Notes:
-    """The smallest numbers that a process has used: early, and late. All other notes are dropped,
-    because keeping them would be a leak."""
+class SmallestUsage:
+    """The smallest resource counts of a process: early, and late. Other counts are not kept,
+    because they would need more and more memory."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.changes = pid, 0
-        self.least: dict[str, dict[str, int]] = {"early": {}, "late": {}}
+        self.smallest: dict[str, dict[str, int]] = {"early": {}, "late": {}}
 
     def add(self) -> None:
         tenth = 10 * self.changes // CHANGES
         self.changes += 1
         if tenth not in (1, 9):
             return
-        least = self.least["early" if tenth == 1 else "late"]
-        for name, number in used_by(self.pid).items():
-            least[name] = min(number, least.get(name, number))
+        smallest = self.smallest["early" if tenth == 1 else "late"]
+        for name, number in resources_of(self.pid).items():
+            smallest[name] = min(number, smallest.get(name, number))
 
 
 def reset() -> None:
     lifecycle.shutdown()
-    own.add()
-    launcher.add()
+    own_usage.add()
+    launcher_usage.add()
     farandole.init()
 
 
@@ -74,18 +74,23 @@ def train(state: elastic.ObjectState) -> None:
         state.step += 1
         state.commit()
         # A job whose worker fails after the last step fails, too.
-        if NUMBER == 0 and own.changes >= CHANGES and farandole.size() == 1:
+        if WORKER_NUMBER == 0 and own_usage.changes >= CHANGES and farandole.size() == 1:
             return
-        is_due = NUMBER % 3 == 0 or farandole.size() == WORKERS
-        if NUMBER != 0 and is_due and step == STEPS + NUMBER % 3:
+        must_die = WORKER_NUMBER % 3 == 0 or farandole.size() == WORKERS
+        if WORKER_NUMBER != 0 and must_die and step == STEPS + WORKER_NUMBER % 3:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.001)
 
 
-own, launcher = Notes(os.getpid()), Notes(os.getppid())
+own_usage, launcher_usage = SmallestUsage(os.getpid()), SmallestUsage(os.getppid())
 sizes: Counter[int] = Counter()
 farandole.init()
 elastic.run_fn(train, reset)(elastic.ObjectState(broadcast_object, lifecycle.rank, step=0))
 epoch = lifecycle.engine().epoch
-answer = {"epoch": epoch, "sizes": sizes, "worker": own.least, "launcher": launcher.least}
-print(json.dumps(answer), flush=True)
+report = {
+    "epoch": epoch,
+    "sizes": sizes,
+    "worker": own_usage.smallest,
+    "launcher": launcher_usage.smallest,
+}
+print(json.dumps(report), flush=True)

@@ -32,17 +32,17 @@ from farandole.objects import broadcast_object
 BATCHES = 400
 MEMBERS_MAX = 8
 committed = [0]  # the batches at which this worker has made commits
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 NEW_WORKERS_FROM = int(os.environ.get("NEW_WORKERS_FROM", "0"))
 HOLD_UNTIL = os.environ.get("HOLD_UNTIL", "/")
-PLACES = (
+FAILURE_POINTS = (
     "before the step",
     "in the step",
     "after the step",
     "after the commit",
     "before the sync",
 )
-WAYS = ("kill", "error", "exit", "stop")
+FAILURE_KINDS = ("kill", "error", "exit", "stop")
 SEED = sys.argv[1] if len(sys.argv) > 1 else ""
 FORM = sys.argv[2] if len(sys.argv) > 2 else "function"
 BITS = 22 if FORM == "jax" else 40  # with 22 bits, the sum of all numbers fits into an int32
@@ -53,44 +53,44 @@ def value_of(batch: int) -> int:
 
 
 def allreduce_sum(number: int) -> int:
-    given, answer = array("q", [number]), array("q", [0])
-    addresses = given.buffer_info()[0], answer.buffer_info()[0]
+    values, result = array("q", [number]), array("q", [0])
+    addresses = values.buffer_info()[0], result.buffer_info()[0]
     view = core.BufferView(core.dtypes["int64"], (1,), *addresses)
-    run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (given, answer))
-    return answer[0]
+    run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (values, result))
+    return result[0]
 
 
 class Failure:
     """How this worker fails, and when. Some workers do not fail."""
 
     def __init__(self, seed: str) -> None:
-        choose = random.Random(f"{seed}/{NUMBER}")
-        self.place = choose.choice(PLACES)
-        self.way = choose.choice(WAYS[: 3 if os.environ.get("NO_STOPS") else 4])
-        self.countdown = choose.randrange(1, 60) if choose.random() < 0.7 else -1
-        self.pauses = choose
+        generator = random.Random(f"{seed}/{WORKER_NUMBER}")
+        self.point = generator.choice(FAILURE_POINTS)
+        self.kind = generator.choice(FAILURE_KINDS[: 3 if os.environ.get("NO_STOPS") else 4])
+        self.countdown = generator.randrange(1, 60) if generator.random() < 0.7 else -1
+        self.pauses = generator
 
-    def may_come(self, place: str, batch: int = 0) -> None:
+    def inject_if_due(self, point: str, batch: int = 0) -> None:
         if self.pauses.random() < 0.05:
             time.sleep(self.pauses.random() * 0.02)
         # A job whose worker fails after the last step fails, too.
-        if place != self.place or batch + 4 * farandole.size() > BATCHES:
+        if point != self.point or batch + 4 * farandole.size() > BATCHES:
             return
         self.countdown -= 1
         if self.countdown != 0:
             return
-        print(f"worker {NUMBER} fails {place}: {self.way}", flush=True)
-        if self.way == "error":
+        print(f"worker {WORKER_NUMBER} fails {point}: {self.kind}", flush=True)
+        if self.kind == "error":
             raise ValueError("a failure of the test")
-        if self.way == "exit":
+        if self.kind == "exit":
             os._exit(3)
-        os.kill(os.getpid(), signal.SIGKILL if self.way == "kill" else signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP)
 
 
 def with_failures(state_type: Any) -> Any:
     class FailingState(state_type):  # type: ignore[misc]
         def sync(self) -> None:
-            failure.may_come("before the sync")
+            failure.inject_if_due("before the sync")
             super().sync()
 
     return FailingState
@@ -98,28 +98,28 @@ def with_failures(state_type: Any) -> Any:
 
 def process(state: Any, allreduce: Any) -> None:
     """Process one batch on each worker, in two parts, so that a failure can come in between."""
-    failure.may_come("before the step", state.batch)
-    size, mine = farandole.size(), state.batch + farandole.rank()
-    value = value_of(mine) if mine < BATCHES else 0
+    failure.inject_if_due("before the step", state.batch)
+    size, own_batch = farandole.size(), state.batch + farandole.rank()
+    value = value_of(own_batch) if own_batch < BATCHES else 0
     state.total += allreduce(value // 2)
-    failure.may_come("in the step", state.batch)
+    failure.inject_if_due("in the step", state.batch)
     state.total += allreduce(value - value // 2)
-    failure.may_come("after the step", state.batch)
+    failure.inject_if_due("after the step", state.batch)
     state.batch += size
     time.sleep(0.01)  # a step of a real training takes longer than an allreduce
     committed.append(state.batch)
 
 
-def show_place(state: Any) -> None:
-    place = f"rank {farandole.rank()} of {farandole.size()} at batch {state.batch}"
-    print(f"worker {NUMBER} has {place}", flush=True)
+def print_progress(state: Any) -> None:
+    progress = f"rank {farandole.rank()} of {farandole.size()} at batch {state.batch}"
+    print(f"worker {WORKER_NUMBER} has {progress}", flush=True)
     # Rank 0 may be one step behind.
     assert state.batch + MEMBERS_MAX >= committed[-1], "the training has begun again"
 
 
 def wait_in_the_middle(state: Any) -> None:
     while (
-        allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0
+        allreduce_sum(int(WORKER_NUMBER >= NEW_WORKERS_FROM)) == 0
         or allreduce_sum(int(farandole.rank() == 0 and os.path.exists(HOLD_UNTIL))) == 0
     ):
         state.commit()
@@ -128,13 +128,13 @@ def wait_in_the_middle(state: Any) -> None:
 
 def train_in_function() -> Any:
     def train(state: Any) -> None:
-        show_place(state)
+        print_progress(state)
         while state.batch < BATCHES:
             if state.batch >= BATCHES // 2:
                 wait_in_the_middle(state)
             process(state, allreduce_sum)
             state.commit()
-            failure.may_come("after the commit", state.batch)
+            failure.inject_if_due("after the commit", state.batch)
 
     state = with_failures(elastic.ObjectState)(broadcast_object, lifecycle.rank, batch=0, total=0)
     elastic.run_fn(train, elastic.reset_job)(state)
@@ -144,17 +144,17 @@ def train_in_function() -> Any:
 def lacks_new_workers(state: Any) -> bool:
     if NEW_WORKERS_FROM == 0 or state.batch < BATCHES // 2:
         return False
-    return allreduce_sum(int(NUMBER >= NEW_WORKERS_FROM)) == 0
+    return allreduce_sum(int(WORKER_NUMBER >= NEW_WORKERS_FROM)) == 0
 
 
 def train_in_steps(state: Any, step: elastic.Step, allreduce: Any) -> Any:
     shown_job = 0
     while step.ready() and state.batch < BATCHES:
         with step:
-            failure.may_come("after the commit", state.batch)
+            failure.inject_if_due("after the commit", state.batch)
             if shown_job != core.job_number():
                 shown_job = core.job_number()
-                show_place(state)
+                print_progress(state)
             if lacks_new_workers(state):
                 time.sleep(0.01)
             else:
@@ -167,8 +167,8 @@ def train() -> Any:
         return train_in_function()
     objects = {"batch": 0, "total": 0}
     if FORM == "step":
-        make = with_failures(elastic.ObjectState)
-        state = make(broadcast_object, lifecycle.rank, **objects)
+        make_state = with_failures(elastic.ObjectState)
+        state = make_state(broadcast_object, lifecycle.rank, **objects)
         return train_in_steps(state, elastic.Step(state), allreduce_sum)
     jax, hvd = importlib.import_module("jax"), importlib.import_module("farandole.jax")
     allreduce = jax.jit(lambda number: hvd.allreduce(number, op=hvd.Sum))
@@ -185,4 +185,4 @@ farandole.init()
 state = train()
 total = sum(map(value_of, range(BATCHES)))
 assert int(state.total) == total, "a batch is missing or counts twice"
-print(f"worker {NUMBER} (pid {os.getpid()}) has the right sum", flush=True)
+print(f"worker {WORKER_NUMBER} (pid {os.getpid()}) has the right sum", flush=True)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 FOLDER, FRONTEND = Path(sys.argv[1]), sys.argv[2]
-NUMBER = os.environ["FARANDOLE_ELASTIC_WORKER"]
+WORKER_NUMBER = os.environ["FARANDOLE_ELASTIC_WORKER"]
 hvd = importlib.import_module(f"farandole.{FRONTEND}")
 
 
@@ -77,7 +77,7 @@ def train_with_keras() -> None:
 
 def show_step(state: Any) -> None:
     state.batch += 1
-    (FOLDER / f"trains.{NUMBER}").touch()
+    (FOLDER / f"trains.{WORKER_NUMBER}").touch()
 
 
 def end_step(state: Any) -> None:
@@ -88,7 +88,7 @@ def end_step(state: Any) -> None:
 def save_at_end(state: Any, weights: Callable[[], Any]) -> None:
     def save() -> None:
         saved = pickle.dumps((state.batch, np.asarray(weights()).tobytes()))
-        (FOLDER / f"checkpoint.{NUMBER}").write_bytes(saved)
+        (FOLDER / f"checkpoint.{WORKER_NUMBER}").write_bytes(saved)
 
     state.register_end_callbacks([save])
 

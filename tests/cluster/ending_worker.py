@@ -1,6 +1,6 @@
 """A training whose launcher or driver is killed. test_elastic_ends.py starts it.
 
-    ending_worker.py FOLDER FORM [HABIT]
+    ending_worker.py FOLDER FORM [BEHAVIOR]
 
 The state has a ledger, in which each batch must count exactly once, and weights. If the launcher is
 lost, each worker writes its state to the file `checkpoint.NUMBER` in FOLDER. All files must be
@@ -10,12 +10,12 @@ equal. FORM is the form of the training:
     step: a loop with a Step
     torch: a function of hvd.elastic.run, whose state is a TorchState
 
-HABIT is what the workers do besides:
+BEHAVIOR is one of these additions:
 
-    prints: they write 100 kB after each step, and in the end callbacks
+    prints: the workers write 100 kB after each step, and in the end callbacks
     hangs: worker 1 hangs in a step, in a C function that keeps the GIL
     sleeps: worker 1 sleeps in a step
-    dies: worker 1 waits in a step until it hears that the job ends, and kills itself
+    dies: worker 1 waits in a step until it learns that the job ends, and kills itself
     hangs at the end: worker 1 hangs in its end callback
     no commits: no worker makes a commit
     no callbacks: there are no end callbacks
@@ -42,19 +42,19 @@ from farandole.calls import run
 from farandole.objects import broadcast_object
 
 FOLDER, FORM = Path(sys.argv[1]), sys.argv[2]
-HABIT = (sys.argv[3:] or [""])[0]
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+BEHAVIOR = (sys.argv[3:] or [""])[0]
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.01"))
-LEDGER, WEIGHTS = 64, 1024
+LEDGER_SIZE, WEIGHT_COUNT = 64, 1024
 HANGS_FROM = 20  # steps
 
 
 def allreduce_sum(numbers: list[int]) -> list[int]:
-    given, answer = array("q", numbers), array("q", [0] * len(numbers))
-    addresses = given.buffer_info()[0], answer.buffer_info()[0]
+    values, result = array("q", numbers), array("q", [0] * len(numbers))
+    addresses = values.buffer_info()[0], result.buffer_info()[0]
     view = core.BufferView(core.dtypes["int64"], (len(numbers),), *addresses)
-    run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (given, answer))
-    return answer.tolist()
+    run(core.allreduce("step", 0, view, core.reduce_ops["sum"], 1.0, 1.0), (values, result))
+    return result.tolist()
 
 
 def hang() -> None:
@@ -68,69 +68,71 @@ def print_much() -> None:
 
 def process(state: Any) -> None:
     """Process one batch on each worker, and count it."""
-    me, size = farandole.rank(), farandole.size()
-    if NUMBER == 1 and state.steps == HANGS_FROM:
-        if HABIT == "hangs":
+    rank, size = farandole.rank(), farandole.size()
+    if WORKER_NUMBER == 1 and state.steps == HANGS_FROM:
+        if BEHAVIOR == "hangs":
             print("worker 1 hangs", flush=True)
             hang()
-        if HABIT == "sleeps":
+        if BEHAVIOR == "sleeps":
             print("worker 1 sleeps", flush=True)
             time.sleep(1000)
-        if HABIT == "dies":
+        if BEHAVIOR == "dies":
             print("worker 1 dies", flush=True)
             while not lifecycle.announced_end(1):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
-    entries = [0] * LEDGER
-    entries[(state.batch + me) % LEDGER] = 1
+    entries = [0] * LEDGER_SIZE
+    entries[(state.batch + rank) % LEDGER_SIZE] = 1
     entries = allreduce_sum(entries)
     state.ledger = [sum(pair) for pair in zip(state.ledger, entries, strict=True)]
     time.sleep(STEP_SECONDS)
-    state.weights = allreduce_sum([weight + me for weight in state.weights])
+    state.weights = allreduce_sum([weight + rank for weight in state.weights])
     state.weights = [weight % 1_000_003 for weight in state.weights]
     state.batch += size
     state.steps += 1
     check(state)
-    (FOLDER / f"trains.{NUMBER}").touch()
-    if HABIT == "prints":
+    (FOLDER / f"trains.{WORKER_NUMBER}").touch()
+    if BEHAVIOR == "prints":
         print_much()
     if state.steps % 10 == 0:
-        print(f"worker {NUMBER} (pid {os.getpid()}) is at batch {state.batch}", flush=True)
+        print(f"worker {WORKER_NUMBER} (pid {os.getpid()}) is at batch {state.batch}", flush=True)
 
 
 def check(state: Any) -> None:
-    wanted = [state.batch // LEDGER + (i < state.batch % LEDGER) for i in range(LEDGER)]
-    if state.ledger != wanted:
-        (FOLDER / f"wrong.{NUMBER}").write_text(f"{state.batch}: {state.ledger}")
+    expected = [
+        state.batch // LEDGER_SIZE + (i < state.batch % LEDGER_SIZE) for i in range(LEDGER_SIZE)
+    ]
+    if state.ledger != expected:
+        (FOLDER / f"wrong.{WORKER_NUMBER}").write_text(f"{state.batch}: {state.ledger}")
         os._exit(9)
 
 
 def save(state: Any) -> None:
-    if HABIT == "prints":
+    if BEHAVIOR == "prints":
         print_much()
     sizes = allreduce_sum([1, state.batch])  # the ranks can make calls
     if sizes != [farandole.size(), farandole.size() * state.batch]:
-        (FOLDER / f"wrong.{NUMBER}").write_text(f"the ranks save different steps: {sizes}")
-    if NUMBER == 1 and HABIT == "hangs at the end":
+        (FOLDER / f"wrong.{WORKER_NUMBER}").write_text(f"the ranks save different steps: {sizes}")
+    if WORKER_NUMBER == 1 and BEHAVIOR == "hangs at the end":
         hang()
-    if NUMBER == 1 and HABIT == "fails at the end":
+    if WORKER_NUMBER == 1 and BEHAVIOR == "fails at the end":
         raise OSError("no space left")
     values = (state.batch, state.ledger, state.weights)
     if FORM == "torch":
         values += (bytes(state.model.weight.detach().numpy().tobytes()),)
-    (new := FOLDER / f"new.{NUMBER}").write_bytes(pickle.dumps(values))
-    new.rename(FOLDER / f"checkpoint.{NUMBER}")
+    (new := FOLDER / f"new.{WORKER_NUMBER}").write_bytes(pickle.dumps(values))
+    new.rename(FOLDER / f"checkpoint.{WORKER_NUMBER}")
 
 
 def new_state() -> Any:
     values: dict[str, Any] = {"batch": 0, "steps": 0}
-    values |= {"ledger": [0] * LEDGER, "weights": list(range(WEIGHTS))}
+    values |= {"ledger": [0] * LEDGER_SIZE, "weights": list(range(WEIGHT_COUNT))}
     if FORM == "torch":
         torch, hvd = importlib.import_module("torch"), importlib.import_module("farandole.torch")
         state = hvd.elastic.TorchState(torch.nn.Linear(8, 8), **values)
     else:
         state = elastic.ObjectState(broadcast_object, lifecycle.rank, **values)
-    if HABIT != "no callbacks":
+    if BEHAVIOR != "no callbacks":
         state.register_end_callbacks([lambda: save(state)])
     return state
 
@@ -150,7 +152,7 @@ def train(state: Any) -> None:
         if FORM == "torch":
             train_torch_model(state)
         process(state)
-        if HABIT != "no commits":
+        if BEHAVIOR != "no commits":
             state.commit()
 
 
@@ -163,11 +165,11 @@ def train_in_steps(state: Any) -> None:
 
 if FORM == "torch":
     importlib.import_module("farandole.torch")
-if HABIT == "waits to join" and NUMBER == 1:
+if BEHAVIOR == "waits to join" and WORKER_NUMBER == 1:
     print(f"worker 1 (pid {os.getpid()}) waits", flush=True)
     while not (FOLDER / "join").exists():
         time.sleep(0.01)
-print(f"worker {NUMBER} comes to init()", flush=True)
+print(f"worker {WORKER_NUMBER} comes to init()", flush=True)
 farandole.init()
 if FORM == "step":
     train_in_steps(new_state())

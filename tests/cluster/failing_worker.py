@@ -44,7 +44,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def kills_itself() -> None:  # at any point, because the main thread goes on meanwhile
+    def kills_itself() -> None:  # at any point of the main thread, which goes on until then
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod
@@ -58,9 +58,9 @@ class Failures:
 
     @staticmethod
     def eats_memory() -> None:
-        hoard = []
+        blocks = []
         while True:
-            hoard.append(bytearray(b"x" * 8_000_000))
+            blocks.append(bytearray(b"x" * 8_000_000))
 
     @staticmethod
     def stops_itself_before_a_kill() -> None:
@@ -73,8 +73,8 @@ class Failures:
         os.kill(pid, signal.SIGSTOP)
 
 
-def main(how: str, failed_rank: int) -> None:
-    before = descriptors()
+def main(failure: str, failed_rank: int) -> None:
+    descriptors_before = descriptors()
     farandole.init()
     rank = farandole.rank()
     if rank != failed_rank:
@@ -86,12 +86,14 @@ def main(how: str, failed_rank: int) -> None:
             if step == STEPS_BEFORE:
                 print(f"stepping, started by {os.getppid()}", flush=True)
             if rank == failed_rank and step == STEPS_BEFORE:
-                getattr(Failures, how)()
+                getattr(Failures, failure)()
             calls.barrier()
     except farandole.GroupLostError as error:
         print(f"survivor {rank}: {error}", flush=True)
         farandole.shutdown()
-        print(f"left in {rank}: {sorted(descriptors() - before)} {segments()}", flush=True)
+        print(
+            f"left in {rank}: {sorted(descriptors() - descriptors_before)} {segments()}", flush=True
+        )
         raise
 
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-HANG_SECONDS = 300  # only a guard against hanging: no test depends on a duration
-COMMANDS = Path(sys.executable).parent
+TIMEOUT_SECONDS = 300  # only a guard against hanging: no test depends on a duration
+COMMAND_FOLDER = Path(sys.executable).parent
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. Returns it with `stdout`, `stderr` and `returncode`."""
-    path = os.pathsep.join([str(COMMANDS), os.environ.get("PATH", "")])
+    path = os.pathsep.join([str(COMMAND_FOLDER), os.environ.get("PATH", "")])
     process = subprocess.Popen(
         [str(word) for word in words],
         cwd=folder,
@@ -34,15 +34,15 @@ def run(
         start_new_session=True,
     )
     try:
-        output, errors = process.communicate(timeout=HANG_SECONDS)
+        output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-        raise AssertionError(f"no end after {HANG_SECONDS} s:\n{output}{errors}") from None
+        raise AssertionError(f"no end after {TIMEOUT_SECONDS} s:\n{output}{errors}") from None
     return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
 def horovodrun(
     *words: str | Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return run([COMMANDS / "horovodrun", *words], environment=environment)
+    return run([COMMAND_FOLDER / "horovodrun", *words], environment=environment)

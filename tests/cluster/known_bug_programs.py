@@ -21,20 +21,21 @@ from farandole.calls import run as run_call
 from farandole.numpy import view_of
 from farandole.objects import broadcast_object
 
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 HOLD_UNTIL = Path(os.environ.get("HOLD_UNTIL", "/"))
 
 
-def say(text: str) -> None:
-    os.write(1, f"worker {NUMBER} (pid {os.getpid()}) {text}\n".encode())  # one line in one write
+def print_line(text: str) -> None:
+    # Other processes write to the same pipe, so write the line by one call.
+    os.write(1, f"worker {WORKER_NUMBER} (pid {os.getpid()}) {text}\n".encode())
 
 
 def allreduce(values: np.ndarray, name: str, group: int = 0) -> np.ndarray:
-    answer = np.empty_like(values)
-    view = view_of(values, values, answer)
+    result = np.empty_like(values)
+    view = view_of(values, values, result)
     call = core.allreduce(name, group, view, core.reduce_ops["sum"], 1.0, 1.0)
-    run_call(call, (values, answer))
-    return answer
+    run_call(call, (values, result))
+    return result
 
 
 class Ledger(elastic.ObjectState):
@@ -51,20 +52,20 @@ class Ledger(elastic.ObjectState):
             entries[self.batch + farandole.rank()] = 1
         self.counts += allreduce(entries, "ledger")
         self.batch += farandole.size()
-        wanted = np.arange(len(entries)) < self.batch
-        assert np.array_equal(self.counts, wanted), (self.batch, self.counts)
+        expected = np.arange(len(entries)) < self.batch
+        assert np.array_equal(self.counts, expected), (self.batch, self.counts)
 
-    def train_until_told(self, before: Callable[[], None] = lambda: None) -> None:
+    def train_until_told(self, before_step: Callable[[], None] = lambda: None) -> None:
         """Use all batches, and go on with empty steps until rank 0 finds the file HOLD_UNTIL."""
         while True:
-            before()
+            before_step()
             if self.batch < len(self.counts):
                 self.train()
-            must_end = allreduce(
+            end_flag = allreduce(
                 np.array([farandole.rank() == 0 and HOLD_UNTIL.exists()], np.int32), "end"
             )
             self.commit()
-            if must_end[0] and self.batch >= len(self.counts):
+            if end_flag[0] and self.batch >= len(self.counts):
                 return
             time.sleep(0.002)
 
@@ -78,10 +79,10 @@ def calls_in_a_thread() -> None:
 
     def make_calls() -> None:
         while not may_end.is_set():
-            mine = np.zeros(16, np.int32)
-            mine[NUMBER] = 1
+            own_entry = np.zeros(16, np.int32)
+            own_entry[WORKER_NUMBER] = 1
             try:
-                answers.append(allreduce(mine, "thread"))
+                answers.append(allreduce(own_entry, "thread"))
             except farandole.FarandoleError as error:
                 errors.append(error)
                 time.sleep(0.0001)  # so that the list does not become long
@@ -89,33 +90,33 @@ def calls_in_a_thread() -> None:
     thread = threading.Thread(target=make_calls)
 
     def train(state: Ledger) -> None:
-        say(f"is one of {farandole.size()}")
+        print_line(f"is one of {farandole.size()}")
         if not thread.is_alive():
             thread.start()
         state.train_until_told()
 
     farandole.init()
     elastic.run_fn(train, elastic.reset_job)(state)
-    farandole.shutdown()  # while the thread goes on
+    farandole.shutdown()  # while the thread still makes calls
     may_end.set()
     thread.join()
-    for answer in answers:  # the workers of one group
-        assert set(answer) <= {0, 1} and answer[NUMBER] == 1 and answer.sum() <= 4, answer
+    for result in answers:  # the workers of one group
+        assert set(result) <= {0, 1} and result[WORKER_NUMBER] == 1 and result.sum() <= 4, result
     assert answers
-    say(f"has the right counts; {len(errors)} calls of its thread have failed")
+    print_line(f"has the right counts; {len(errors)} calls of its thread have failed")
 
 
 def calls_in_process_sets() -> None:
-    """Rank 1 has a process set of its own, and dies while the others make calls in theirs."""
+    """Rank 1 has its own process set. It dies while the other ranks make calls in another set."""
     state = Ledger(90)
-    old: list[farandole.ProcessSet] = []
+    old_sets: list[farandole.ProcessSet] = []
     sizes = []
 
     def train(state: Ledger) -> None:
         rank, size = farandole.rank(), farandole.size()
         sizes.append(size)
-        say(f"is one of {size}")
-        for group in old:  # of the job before
+        print_line(f"is one of {size}")
+        for group in old_sets:  # sets of the job before the change
             try:
                 allreduce(np.ones(4, np.int32), "old", group.number())
             except farandole.CallError as error:
@@ -123,21 +124,21 @@ def calls_in_process_sets() -> None:
             else:
                 raise AssertionError(f"{group} is still there")
         groups = [[1], [other for other in range(size) if other != 1]]
-        old[:] = [farandole.add_process_set(ranks) for ranks in groups if max(ranks) < size]
-        mine = next(group for group in old if group.included())
+        old_sets[:] = [farandole.add_process_set(ranks) for ranks in groups if max(ranks) < size]
+        own_set = next(group for group in old_sets if group.included())
 
         def call_in_my_set() -> None:
             if sizes == [3] and rank == 1 and state.batch == 30:
                 os.kill(os.getpid(), signal.SIGKILL)
-            answer = allreduce(np.arange(1000) * (rank + 1), "mine", mine.number())
-            wanted = np.arange(1000) * sum(member + 1 for member in mine.ranks)
-            assert np.array_equal(answer, wanted), (mine, answer)
+            result = allreduce(np.arange(1000) * (rank + 1), "mine", own_set.number())
+            expected = np.arange(1000) * sum(member + 1 for member in own_set.ranks)
+            assert np.array_equal(result, expected), (own_set, result)
 
         state.train_until_told(call_in_my_set)
 
     farandole.init()
     elastic.run_fn(train, elastic.reset_job)(state)
-    say(f"has the right counts, and was one of {sizes} workers")
+    print_line(f"has the right counts, and was one of {sizes} workers")
 
 
 if __name__ == "__main__":

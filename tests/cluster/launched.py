@@ -19,11 +19,12 @@ from types import FrameType, TracebackType
 
 import pytest
 
-HANG_SECONDS = 300  # only a guard against hanging: no test depends on a duration
+TIMEOUT_SECONDS = 300  # only a guard against hanging: no test depends on a duration
 
 
 def command() -> str:
-    """Return FARANDOLE_COMMAND, or the command installed with this Python, or the one in PATH."""
+    """Return FARANDOLE_COMMAND, or the command that is installed with this Python, or the command
+    in PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert found is not None, "the farandole command is not installed"
@@ -35,10 +36,10 @@ def shared_files() -> list[str]:
     return sorted(n for n in os.listdir("/dev/shm") if not n.startswith(("torch_", "sem.", "psm_")))
 
 
-def files_that_stay(list_files: Callable[[], list[str]], before: list[str]) -> list[str]:
-    """Return the new files, after those that other tests of this machine remove have gone."""
-    deadline = time.monotonic() + HANG_SECONDS / 5
-    while (new := sorted(set(list_files()) - set(before))) and time.monotonic() < deadline:
+def new_files_after_wait(list_files: Callable[[], list[str]], files_before: list[str]) -> list[str]:
+    """Wait until other tests have removed their files. Return the new files that are left."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 5
+    while (new := sorted(set(list_files()) - set(files_before))) and time.monotonic() < deadline:
         time.sleep(0.05)
     return new
 
@@ -60,7 +61,7 @@ def command_for_all_users() -> Iterator[str]:
         yield str(shutil.copy2(command(), folder))
 
 
-class Launched:
+class CommandRun:
     """One run of the command. A mark in its environment identifies every process that it starts."""
 
     def __init__(
@@ -68,7 +69,7 @@ class Launched:
         *arguments: str,
         environment: dict[str, str] | None = None,
         before_exec: Callable[[], object] | None = None,
-        seconds: int = HANG_SECONDS,
+        seconds: int = TIMEOUT_SECONDS,
         program: str | None = None,  # runs instead of the command
     ) -> None:
         self.seconds = seconds
@@ -77,7 +78,7 @@ class Launched:
         inherited = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
 
         def prepare() -> None:
-            os.setpgrp()  # as a shell with job control does; other groups cannot be stopped
+            os.setpgrp()  # as a shell with job control does, so that SIGTSTP can stop the group
             if before_exec is not None:
                 before_exec()
 
@@ -92,16 +93,17 @@ class Launched:
         )
         self.output = ""
         self.errors = ""
-        self._rest: dict[str, list[str]] = {"output": [], "errors": []}  # lines that end() has read
+        # Lines that end() has read.
+        self._remaining_lines: dict[str, list[str]] = {"output": [], "errors": []}
 
-    def __enter__(self) -> Launched:
+    def __enter__(self) -> CommandRun:
         signal.signal(signal.SIGALRM, self._raise_timeout)
         signal.alarm(self.seconds)
         return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exception_type: type[BaseException] | None,
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -112,8 +114,15 @@ class Launched:
         self.process.communicate()
 
     def _raise_timeout(self, _signal: int, _frame: FrameType | None) -> None:
-        so_far = "".join([self.output, *self._rest["output"], self.errors, *self._rest["errors"]])
-        raise TimeoutError(f"no end after {self.seconds} s; so far:\n{so_far}")
+        output = "".join(
+            [
+                self.output,
+                *self._remaining_lines["output"],
+                self.errors,
+                *self._remaining_lines["errors"],
+            ]
+        )
+        raise TimeoutError(f"no end after {self.seconds} s; so far:\n{output}")
 
     def read_until(self, text: str, times: int = 1) -> None:
         """Read the standard output until `text` has occurred `times` times."""
@@ -133,15 +142,17 @@ class Launched:
         their children.
         """
         # communicate() would lose what the streams have read ahead for read_until().
-        of_errors = threading.Thread(
-            target=self._rest["errors"].extend, args=(self.process.stderr or (),), daemon=True
+        error_reader = threading.Thread(
+            target=self._remaining_lines["errors"].extend,
+            args=(self.process.stderr or (),),
+            daemon=True,
         )
-        of_errors.start()
-        self._rest["output"].extend(self.process.stdout or ())
-        of_errors.join()
-        self.output += "".join(self._rest["output"])
-        self.errors += "".join(self._rest["errors"])
-        self._rest = {"output": [], "errors": []}
+        error_reader.start()
+        self._remaining_lines["output"].extend(self.process.stdout or ())
+        error_reader.join()
+        self.output += "".join(self._remaining_lines["output"])
+        self.errors += "".join(self._remaining_lines["errors"])
+        self._remaining_lines = {"output": [], "errors": []}
         return self.process.wait()
 
     def remaining_processes(self) -> list[int]:
@@ -159,19 +170,19 @@ class Launched:
             return False  # it has ended meanwhile
 
 
-def run(*arguments: str, environment: dict[str, str] | None = None) -> Launched:
+def run(*arguments: str, environment: dict[str, str] | None = None) -> CommandRun:
     """Run the command to its end, and check that no process of it is left."""
-    with Launched(*arguments, environment=environment) as launched:
+    with CommandRun(*arguments, environment=environment) as launched:
         launched.end()
         assert launched.remaining_processes() == []
     return launched
 
 
-def run_shell(workers: int, script: str) -> Launched:
+def run_shell(workers: int, script: str) -> CommandRun:
     return run("run", "-n", str(workers), "sh", "-c", script)
 
 
-def kill(launched: Launched, number: int) -> int:
+def kill(launched: CommandRun, number: int) -> int:
     """Kill the worker of an elastic job with this number, and return its process id."""
     victim = next(
         pid
@@ -191,14 +202,14 @@ def environment_of(pid: int) -> str:
 
 
 @pytest.fixture(autouse=True)
-def guard_against_hanging() -> Iterator[None]:
+def fail_after_timeout() -> Iterator[None]:
     """End a test that hangs. A test file gets this guard by importing it."""
 
     def raise_timeout(*_: object) -> None:
-        raise TimeoutError(f"no end after {HANG_SECONDS} s")
+        raise TimeoutError(f"no end after {TIMEOUT_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, raise_timeout)
-    signal.alarm(HANG_SECONDS)
+    previous_handler = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.alarm(TIMEOUT_SECONDS)
     yield
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, previous_handler)

@@ -1,4 +1,4 @@
-"""Adds numbers of all workers with the collectives of TensorFlow or JAX themselves.
+"""Sums numbers of all workers by TensorFlow's or JAX's own collectives.
 
 Neither framework gets an argument about the job. The first argument is the name of the framework.
 """

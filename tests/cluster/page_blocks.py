@@ -19,10 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sh")
-FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-RUNNER = re.compile(r"<!-- (\S+) runs these lines -->")
-REASON = re.compile(r"<!-- not run: \S.+ -->")
-PAGE_REASON = re.compile(r"<!-- no block of this page is run: \S.+ -->")
+FENCE_PATTERN = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+RUNNER_PATTERN = re.compile(r"<!-- (\S+) runs these lines -->")
+REASON_PATTERN = re.compile(r"<!-- not run: \S.+ -->")
+PAGE_REASON_PATTERN = re.compile(r"<!-- no block of this page is run: \S.+ -->")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Block:
 
     @property
     def runner(self) -> str | None:
-        found = RUNNER.fullmatch(self.comment)
+        found = RUNNER_PATTERN.fullmatch(self.comment)
         return found[1] if found else None
 
     @property
@@ -54,9 +54,9 @@ class Block:
 
 def blocks_of(path: Path) -> Iterator[Block]:
     text = path.read_text()
-    if PAGE_REASON.match(text):
+    if PAGE_REASON_PATTERN.match(text):
         return
-    for fence in FENCE.finditer(text):
+    for fence in FENCE_PATTERN.finditer(text):
         if fence[2] in LANGUAGES:
             before = text[: fence.start()].splitlines()
             comment = before[-1].strip() if before else ""

@@ -1,5 +1,6 @@
-"""A training that ends after the step in which a rank has received SIGTERM, and says which step.
-`preempted_worker.py slow`: rank 1 is late in each step, so the others wait in received()."""
+"""A training that ends after the step in which a rank has received SIGTERM, and prints the number
+of this step. `preempted_worker.py slow`: rank 1 is late in each step, so the others wait in
+received()."""
 
 from __future__ import annotations
 

@@ -2,11 +2,10 @@
 
     process_set_worker.py SEED FOLDER [MISTAKE]
 
-The sets have random ranks, also ranks that the job never has. In each step, each worker calls in
-each set, in an order of its own, and compares every element of each result with the one that must
-be. Whenever the group is formed, it also checks what the sets say about themselves, and adds
-another set. If the file `quiet` is in FOLDER, the workers end. With MISTAKE, new workers give
-init() other sets.
+The sets have random ranks, also ranks that the job never has. In each step, each worker makes a
+call in each of its sets, in its own order, and checks every element of each result. Whenever the
+group is formed, the worker also checks the properties of the sets, and adds another set. If the
+file `end` is in FOLDER, the workers end. With MISTAKE, new workers give init() other sets.
 """
 
 from __future__ import annotations
@@ -27,45 +26,45 @@ from farandole.handle import Handle, PreparedCall
 from farandole.numpy import view_of
 from farandole.objects import broadcast_object
 
-NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
+WORKER_NUMBER = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 SEED, FOLDER = sys.argv[1], Path(sys.argv[2])
 WORKERS = int(os.environ["SET_WORKERS"])
-COUNT, RANKS, ELEMENTS = 9, WORKERS + 2, 3000
+SET_COUNT, RANKS, ELEMENTS = 9, WORKERS + 2, 3000
 
 
 def random_sets() -> list[list[int]]:
-    chooser = random.Random(f"sets {SEED}")
-    # Some of these are the whole job at times.
+    generator = random.Random(f"sets {SEED}")
+    # At some sizes of the job, one of these sets has all ranks.
     found = {tuple(range(size)) for size in range(1, WORKERS + 1)}
-    while len(found) < COUNT:
-        found.add(tuple(sorted(chooser.sample(range(RANKS), chooser.randint(1, RANKS - 1)))))
+    while len(found) < SET_COUNT:
+        found.add(tuple(sorted(generator.sample(range(RANKS), generator.randint(1, RANKS - 1)))))
     ranks = [list(one) for one in found]
-    chooser.shuffle(ranks)
+    generator.shuffle(ranks)
     return ranks
 
 
-RANKS_OF = random_sets()
-if len(sys.argv) > 3 and NUMBER >= WORKERS:
-    RANKS_OF.reverse()
-SETS = [Group(ranks) for ranks in RANKS_OF]
-former: list[Group] = []  # the set that was added in the last epoch
+SET_RANKS = random_sets()
+if len(sys.argv) > 3 and WORKER_NUMBER >= WORKERS:
+    SET_RANKS.reverse()
+SETS = [Group(ranks) for ranks in SET_RANKS]
+epoch_sets: list[Group] = []  # the set that was added in the last epoch
 
 
 def values_of(rank: int, ranks: list[int], step: int) -> Any:
-    place = [rank, step, lifecycle.engine().epoch, *ranks]
-    return np.random.default_rng(place).integers(-(1 << 40), 1 << 40, ELEMENTS)
+    seed = [rank, step, lifecycle.engine().epoch, *ranks]
+    return np.random.default_rng(seed).integers(-(1 << 40), 1 << 40, ELEMENTS)
 
 
 def start_sum(group: Group, values: Any) -> Handle[Any]:
-    answer = np.empty_like(values)
-    view = view_of(values, values, answer)
+    result = np.empty_like(values)
+    view = view_of(values, values, result)
     call = core.allreduce("", group.number(), view, core.reduce_ops["sum"], 1.0, 1.0)
 
     def finish(engine: core.Engine, number: int) -> Any:
         engine.check_outcome(number)
-        return answer
+        return result
 
-    return calls.start(PreparedCall(call, (values, answer), finish))
+    return calls.start(PreparedCall(call, (values, result), finish))
 
 
 def expect_error(text: str, group: Group) -> None:
@@ -77,83 +76,86 @@ def expect_error(text: str, group: Group) -> None:
         raise AssertionError(f"a call in {group} has begun, but the error must be: {text}")
 
 
-def names_of(ranks: list[int]) -> str:
+def text_of_ranks(ranks: list[int]) -> str:
     """Return a text such as "ranks 0-2, 5"."""
-    parts: list[list[int]] = []
+    runs: list[list[int]] = []
     for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
         else:
-            parts.append([rank])
+            runs.append([rank])
     texts = [
-        f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts
+        f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in runs
     ]
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts)}"
 
 
 def check_sets(sets: list[Group], step: int) -> None:
-    """Call in each set of which this worker is a member, and compare all elements."""
-    me, size = farandole.rank(), farandole.size()
-    mine = [group for group in sets if me in group.ranks and group.ranks[-1] < size]
-    random.Random(f"{SEED} {NUMBER} {step}").shuffle(mine)
-    started = [start_sum(group, values_of(me, group.ranks, step)) for group in mine]
-    for group, handle in zip(mine, started, strict=True):
-        wanted = sum(values_of(rank, group.ranks, step) for rank in group.ranks)
-        found = handle.wait()
-        assert np.array_equal(found, wanted), f"wrong sum in {group} at step {step}"
+    """Make a call in each set of which this worker is a member, and check all elements."""
+    own_rank, size = farandole.rank(), farandole.size()
+    own_sets = [group for group in sets if own_rank in group.ranks and group.ranks[-1] < size]
+    random.Random(f"{SEED} {WORKER_NUMBER} {step}").shuffle(own_sets)
+    started = [start_sum(group, values_of(own_rank, group.ranks, step)) for group in own_sets]
+    for group, handle in zip(own_sets, started, strict=True):
+        expected = sum(values_of(rank, group.ranks, step) for rank in group.ranks)
+        actual = handle.wait()
+        assert np.array_equal(actual, expected), f"wrong sum in {group} at step {step}"
 
 
-def check_facts(sets: list[Group]) -> None:
-    me, size = farandole.rank(), farandole.size()
+def check_properties(sets: list[Group]) -> None:
+    own_rank, size = farandole.rank(), farandole.size()
     for number, group in enumerate(sets, 1):
         assert group.process_set_id == number, group
         assert group.size() == len(group.ranks)
-        assert group.included() == (me in group.ranks)
+        assert group.included() == (own_rank in group.ranks)
         if group.included():
-            assert group.rank() == group.ranks.index(me)
+            assert group.rank() == group.ranks.index(own_rank)
         if group.ranks[-1] >= size:
-            missing = names_of([rank for rank in group.ranks if rank >= size])
-            now = "1 rank" if size == 1 else f"{size} ranks"
-            expect_error(f"it lacks {missing}, because the job has {now} now", group)
+            missing = text_of_ranks([rank for rank in group.ranks if rank >= size])
+            job_size = "1 rank" if size == 1 else f"{size} ranks"
+            expect_error(f"it lacks {missing}, because the job has {job_size} now", group)
         elif not group.included():
             expect_error("it is not a member", group)
 
 
 def add_sets() -> list[Group]:
     """Add a set that is new in each epoch, and check that the last one is lost."""
-    for group in former:
+    for group in epoch_sets:
         assert group.process_set_id is None and group.included() is None
         expect_error("add_process_set() again", group)
-    former.clear()
+    epoch_sets.clear()
     size, epoch = farandole.size(), lifecycle.engine().epoch
-    chooser = random.Random(f"{SEED} {epoch}")
-    ranks = sorted(chooser.sample(range(size), chooser.randint(1, size)))
-    if ranks in RANKS_OF:
+    generator = random.Random(f"{SEED} {epoch}")
+    ranks = sorted(generator.sample(range(size), generator.randint(1, size)))
+    if ranks in SET_RANKS:
         return []
-    former.append(lifecycle.add_process_set(ranks))
-    return former
+    epoch_sets.append(lifecycle.add_process_set(ranks))
+    return epoch_sets
 
 
 def train(state: elastic.ObjectState) -> None:
-    size, place = farandole.size(), f"{farandole.rank()} of {farandole.size()}"
+    size, rank_text = farandole.size(), f"{farandole.rank()} of {farandole.size()}"
     sets = SETS + add_sets()
-    check_facts(sets)
+    check_properties(sets)
     check_sets(sets, state.step)
     epoch = lifecycle.engine().epoch
-    print(f"worker {NUMBER} (pid {os.getpid()}) has epoch {epoch}: rank {place}", flush=True)
+    print(
+        f"worker {WORKER_NUMBER} (pid {os.getpid()}) has epoch {epoch}: rank {rank_text}",
+        flush=True,
+    )
     while True:
         check_sets(sets, state.step)
-        quiet = start_sum(global_process_set, np.array([(FOLDER / "quiet").exists()], np.int64))
+        end_flag = start_sum(global_process_set, np.array([(FOLDER / "end").exists()], np.int64))
         state.step += 1
-        if quiet.wait()[0] == size:
+        if end_flag.wait()[0] == size:
             return
         state.commit()
         time.sleep(0.002)
 
 
 def reset() -> None:
-    """Form the job again, in one of the ways in which programs do."""
-    if random.Random(f"{SEED} {NUMBER} {lifecycle.engine().epoch}").random() < 0.5:
+    """Form the job again, by one of the two ways that programs use."""
+    if random.Random(f"{SEED} {WORKER_NUMBER} {lifecycle.engine().epoch}").random() < 0.5:
         elastic.reset_job()
     else:
         farandole.shutdown()
@@ -163,4 +165,4 @@ def reset() -> None:
 farandole.init(process_sets=SETS)
 state = elastic.ObjectState(broadcast_object, lifecycle.rank, step=0)
 elastic.run_fn(train, reset)(state)
-print(f"worker {NUMBER} (pid {os.getpid()}) ends well", flush=True)
+print(f"worker {WORKER_NUMBER} (pid {os.getpid()}) ends well", flush=True)

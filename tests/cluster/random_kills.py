@@ -5,7 +5,7 @@
 After each kill, all processes of the job must end, the exit codes and the messages must say what
 has happened, and nothing may be left: no process, file, or abstract socket. A job has two workers
 on each of two hosts, which are network namespaces. All programs are real: ssh, sshd, Slurm, and
-mpirun of Open MPI. In the way `ranks`, mpirun starts the workers itself, without `farandole run`.
+mpirun of Open MPI. With `--way ranks`, mpirun starts the workers itself, without `farandole run`.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from driven import parent_of, process_words
-from launched import Launched, command
+from driven import command_line_of, parent_of
+from launched import CommandRun, command
 
-from hosts import Hosts, in_guarded_process, run_command
+from hosts import Hosts, run_command, run_in_child_process
 from mpi_launchers import find_launchers, mpirun_words
-from mpi_launchers import why_impossible as why_no_mpi
+from mpi_launchers import reason_if_impossible as why_no_mpi
 from slurm_cluster import SlurmCluster
-from slurm_cluster import why_impossible as why_no_slurm
+from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
-from ssh_servers import why_impossible as why_no_servers
-from unpacked_packages import words_to_enter
+from ssh_servers import reason_if_impossible as why_no_servers
+from unpacked_packages import overlay_command
 
 PORT = 4711
 WORKERS = 4
 PROGRAM = ["sh", "-c", "echo waits; exec sleep 1000"]
 CALLING_RANK = [sys.executable, str(Path(__file__).with_name("calling_rank.py"))]
-END_SECONDS = 300  # a guard against hanging
+TIMEOUT_SECONDS = 300  # a guard against hanging
 # Kills come until this multiple of the time that the job needs to start.
-MOMENTS = 1.5
-# If a node is killed before it has reached the others, the others wait for it for this time.
+KILL_TIME_FACTOR = 1.5
+# If a node is killed before it joins the job, the other nodes wait for it this long.
 START_TIMEOUT = ["--start-timeout", "15"]
 POLL_SECONDS = 0.02
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-# This process of srun ends the job if srun is killed. A kill of it alone changes nothing.
-SHEPHERD = "shepherd of srun"
-# Programs with which this script enters a host. They become the programs of the job.
-ENTERING = ("ip", "sh", "mount", "unshare", "hostname", "env")
+# This helper process ends the job if srun is killed. If only the helper is killed, nothing happens.
+SRUN_HELPER = "shepherd of srun"
+# Programs with which this script enters a host. They replace themselves by programs of the job.
+HOST_ENTRY_PROGRAMS = ("ip", "sh", "mount", "unshare", "hostname", "env")
 SERVICES = ("munged", "slurmctld", "slurmd")
 # Open MPI itself leaves its folder in /tmp if it is killed.
 FOREIGN_FILES = ("ompi.",)
 
 
 @dataclass(frozen=True)
-class Victim:
+class JobProcess:
     """A process of a job."""
 
     node: int  # the node on which it runs
@@ -70,8 +70,8 @@ class Victim:
 
 
 @dataclass
-class Environment:
-    """Hosts on which jobs are started in one way, and the commands that start a job."""
+class StartMethod:
+    """One way to start jobs: the hosts, and the commands that start a job on them."""
 
     way: str
     hosts: Hosts
@@ -80,40 +80,44 @@ class Environment:
     start_words: Callable[[random.Random], list[list[str]]]
     services: set[int]
     wait_until_ready: Callable[[], None] = lambda: None
-    cancel: Callable[[], None] | None = None  # ends a job as its user does
+    cancel: Callable[[], None] | None = None  # ends a job as a user of Slurm does
 
-    def start(self, chooser: random.Random) -> list[Launched]:
+    def start(self, generator: random.Random) -> list[CommandRun]:
         return [
-            Launched(*words[1:], program=words[0], environment=ENVIRONMENT, seconds=END_SECONDS)
-            for words in self.start_words(chooser)
+            CommandRun(
+                *words[1:], program=words[0], environment=ENVIRONMENT, seconds=TIMEOUT_SECONDS
+            )
+            for words in self.start_words(generator)
         ]
 
-    def processes(self) -> list[Victim]:
+    def processes(self) -> list[JobProcess]:
         """List the processes of the job on all hosts."""
         found = []
         for node, host in enumerate(self.hosts):
             for pid in host.processes():
-                words = process_words(pid)
+                words = command_line_of(pid)
                 if pid not in self.services and words and Path(words[0]).name not in SERVICES:
-                    found.append(Victim(node, pid, kind_of(pid, words), words))
+                    found.append(JobProcess(node, pid, kind_of(pid, words), words))
         return found
 
-    def kill_one(self, chooser: random.Random) -> Victim:
+    def kill_random_process(self, generator: random.Random) -> JobProcess:
         """Kill a random process of the job: first choose its kind, then one of this kind."""
         while True:
-            processes = [p for p in self.processes() if p.kind not in (SHEPHERD, *ENTERING)]
+            processes = [
+                p for p in self.processes() if p.kind not in (SRUN_HELPER, *HOST_ENTRY_PROGRAMS)
+            ]
             if not processes:
                 time.sleep(POLL_SECONDS)
                 continue
-            kind = chooser.choice(sorted({process.kind for process in processes}))
-            victim = chooser.choice([p for p in processes if p.kind == kind])
+            kind = generator.choice(sorted({process.kind for process in processes}))
+            victim = generator.choice([p for p in processes if p.kind == kind])
             with suppress(ProcessLookupError):
                 os.kill(victim.pid, signal.SIGKILL)
                 return victim
 
-    def wait_until_all_ended(self, *, without: Sequence[str] = ()) -> None:
-        """Wait for the end of all processes of the job, except those of the kinds `without`."""
-        while any(process.kind not in without for process in self.processes()):
+    def wait_until_all_ended(self, *, ignored_kinds: Sequence[str] = ()) -> None:
+        """Wait for the end of the processes of the job, except those of `ignored_kinds`."""
+        while any(process.kind not in ignored_kinds for process in self.processes()):
             time.sleep(POLL_SECONDS)
 
     def end_all(self) -> None:
@@ -141,10 +145,10 @@ def abstract_sockets(namespace: str) -> list[str]:
 
 
 def kind_of(pid: int, words: list[str]) -> str:
-    """Say which part of a job a process is."""
+    """Return the role of a process in the job."""
     program = Path(words[0]).name
-    if program == "srun" and process_words(parent_of(pid)) == words:
-        return SHEPHERD
+    if program == "srun" and command_line_of(parent_of(pid)) == words:
+        return SRUN_HELPER
     if program == "sleep" or words == PROGRAM:
         return "worker"
     if program != "farandole":
@@ -152,17 +156,17 @@ def kind_of(pid: int, words: list[str]) -> str:
     if "-H" in words:
         return "driver"
     parents = 0
-    while (pid := parent_of(pid)) and is_launcher(process_words(pid)):
+    while (pid := parent_of(pid)) and is_launcher_process(command_line_of(pid)):
         parents += 1
     # A worker is a copy of its agent until it starts its program.
     return ("foreground", "agent", "worker")[min(parents, 2)]
 
 
-def is_launcher(words: list[str]) -> bool:
+def is_launcher_process(words: list[str]) -> bool:
     return bool(words) and Path(words[0]).name == "farandole" and "-H" not in words
 
 
-def check(environment: Environment, victim: Victim, jobs: list[Launched]) -> None:
+def check(start_method: StartMethod, victim: JobProcess, jobs: list[CommandRun]) -> None:
     """Check the exit codes and what the messages say about the killed process."""
     errors = "".join(job.errors for job in jobs)
     for job in jobs:
@@ -174,96 +178,103 @@ def check(environment: Environment, victim: Victim, jobs: list[Launched]) -> Non
         assert f"pid {victim.pid}) was killed by signal 9 (SIGKILL)" in errors, "no cause"
     elif victim.pid in [job.process.pid for job in jobs]:
         return
-    elif environment.way == "fork":
+    elif start_method.way == "fork":
         assert f"agent (pid {victim.pid})" in errors, "no cause"
     elif victim.kind in ("foreground", "agent"):
-        host = environment.hosts[victim.node].v4
-        names = (environment.names[victim.node], host, f"node {victim.node}")
+        host = start_method.hosts[victim.node].v4
+        names = (start_method.names[victim.node], host, f"node {victim.node}")
         assert any(name in errors for name in names), "the host is not named"
-    elif environment.way == "ssh" and victim.kind in ("ssh", "sshd"):
-        names = [name for name in environment.names if name in victim.words]
-        assert (names or [environment.names[victim.node]])[0] in errors, "the host is not named"
+    elif start_method.way == "ssh" and victim.kind in ("ssh", "sshd"):
+        names = [name for name in start_method.names if name in victim.words]
+        assert (names or [start_method.names[victim.node]])[0] in errors, "the host is not named"
     else:
         assert errors, "no message"
 
 
-def started_and_killed(environment: Environment, seed: int, seconds: float) -> str:
+def start_and_kill_job(start_method: StartMethod, seed: int, seconds: float) -> str:
     """Start a job, kill one process of it within these seconds, and check how the job ends.
 
     Return the kind of the killed process.
     """
-    environment.wait_until_ready()
-    chooser = random.Random(seed)
-    delay = chooser.uniform(0, seconds)
+    start_method.wait_until_ready()
+    generator = random.Random(seed)
+    delay = generator.uniform(0, seconds)
     with ExitStack() as stack:
-        stack.callback(environment.end_all)
-        jobs = [stack.enter_context(job) for job in environment.start(chooser)]
+        stack.callback(start_method.end_all)
+        jobs = [stack.enter_context(job) for job in start_method.start(generator)]
         time.sleep(delay)
-        victim = environment.kill_one(chooser)
-        began = time.monotonic()
+        victim = start_method.kill_random_process(generator)
+        kill_time = time.monotonic()
         print(
-            f"{environment.way}, seed {seed}: {victim.kind} {victim.pid} on "
-            f"{environment.names[victim.node]} killed after {delay:.2f} s",
+            f"{start_method.way}, seed {seed}: {victim.kind} {victim.pid} on "
+            f"{start_method.names[victim.node]} killed after {delay:.2f} s",
             end="",
             flush=True,
         )
-        signal.alarm(END_SECONDS)
+        signal.alarm(TIMEOUT_SECONDS)
         try:
-            if victim.kind == "slurmstepd" and environment.cancel:
+            if victim.kind == "slurmstepd" and start_method.cancel:
                 # srun does not notice the end of this process, and waits until it is canceled.
-                environment.wait_until_all_ended(without=("srun", SHEPHERD))
-                environment.cancel()
+                start_method.wait_until_all_ended(ignored_kinds=("srun", SRUN_HELPER))
+                start_method.cancel()
             for job in jobs:
                 job.end()
-            environment.wait_until_all_ended()
+            start_method.wait_until_all_ended()
             print(
-                f", ended after {time.monotonic() - began:.2f} s with exit codes "
+                f", ended after {time.monotonic() - kill_time:.2f} s with exit codes "
                 f"{[job.process.returncode for job in jobs]}"
             )
-            check(environment, victim, jobs)
-            assert environment.leftovers() == []
+            check(start_method, victim, jobs)
+            assert start_method.leftovers() == []
         except (AssertionError, TimeoutError) as failure:
-            left = [(p.kind, p.pid) for p in environment.processes()]
+            remaining = [(p.kind, p.pid) for p in start_method.processes()]
             texts = "\n".join(f"{job.output}{job.errors}" for job in jobs)
-            if environment.cancel:
-                environment.cancel()
-            raise AssertionError(f"{failure}; processes that are left: {left}\n{texts}") from None
+            if start_method.cancel:
+                start_method.cancel()
+            raise AssertionError(
+                f"{failure}; processes that are left: {remaining}\n{texts}"
+            ) from None
     return victim.kind
 
 
-def start_seconds(environment: Environment) -> float:
+def start_seconds(start_method: StartMethod) -> float:
     """Start a job without a kill, and return how long all workers needed to start."""
     with ExitStack() as stack:
-        stack.callback(environment.end_all)
-        began = time.monotonic()
-        jobs = [stack.enter_context(job) for job in environment.start(random.Random(0))]
+        stack.callback(start_method.end_all)
+        start_time = time.monotonic()
+        jobs = [stack.enter_context(job) for job in start_method.start(random.Random(0))]
         for job in jobs:
             job.read_until("waits", times=WORKERS // len(jobs))
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start_time
         for job in jobs:
             job.send(signal.SIGTERM)
         for job in jobs:
             job.end()
-        environment.wait_until_all_ended()
-    assert environment.leftovers() == []
+        start_method.wait_until_all_ended()
+    assert start_method.leftovers() == []
     return seconds
 
 
-def killed_many(environment: Environment, count: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Start and kill `count` jobs; return how many of which kind, and the failures."""
-    seconds = start_seconds(environment)
-    kinds: Counter[str] = Counter()
+def start_and_kill_jobs(
+    start_method: StartMethod, count: int, seed: int
+) -> tuple[Counter[str], list[str]]:
+    """Start and kill `count` jobs. Return the number of kills by the kind of the process, and the
+    failures."""
+    seconds = start_seconds(start_method)
+    kill_counts: Counter[str] = Counter()
     failures = []
     for number in range(count):
         try:
-            kinds[started_and_killed(environment, seed + number, seconds * MOMENTS)] += 1
+            kill_counts[
+                start_and_kill_job(start_method, seed + number, seconds * KILL_TIME_FACTOR)
+            ] += 1
         except AssertionError as failure:
-            failures.append(f"{environment.way}, seed {seed + number}: {failure}")
+            failures.append(f"{start_method.way}, seed {seed + number}: {failure}")
             print(f"\n{failures[-1]}")
-    return kinds, failures
+    return kill_counts, failures
 
 
-# The ways of starting.
+# The ways to start a job.
 
 
 @contextmanager
@@ -280,55 +291,63 @@ def hosts_with_own_files(folder: Path) -> Iterator[Hosts]:
 
 
 @contextmanager
-def over_ssh(way: str, folder: Path) -> Iterator[Environment]:
-    """Make an environment for each way except Slurm. All of them have SSH servers."""
+def over_ssh(way: str, folder: Path) -> Iterator[StartMethod]:
+    """Make the start method of any way except Slurm. Its hosts have SSH servers."""
     launchers = find_launchers() if way in ("mpirun", "ranks") else None
     with (
         hosts_with_own_files(folder) as hosts,
-        SshServers(hosts, folder / "ssh", over_usr=launchers) as servers,
+        SshServers(hosts, folder / "ssh", usr_overlay=launchers) as servers,
     ):
         secret = ["--secret", str(folder / "secret")]
         endpoint = ["--join", hosts[0].endpoint(PORT)]
-        here = ["env", "-C", str(folder / "work")]
+        enter_folder = ["env", "-C", str(folder / "work")]
         run = [command(), "run"]
 
         def fork(_: random.Random) -> list[list[str]]:
-            return [hosts[0].command(*here, *run, "-n", str(WORKERS), *PROGRAM)]
+            return [hosts[0].command(*enter_folder, *run, "-n", str(WORKERS), *PROGRAM)]
 
-        def ssh(chooser: random.Random) -> list[list[str]]:
-            first = chooser.choice(["host0", hosts[0].v4])  # over ssh, or directly
-            options = ["-H", f"{first}:2,host1:2", "-i", str(servers.identity)]
-            return [hosts[0].command(*here, *run, *options, *PROGRAM)]
+        def ssh(generator: random.Random) -> list[list[str]]:
+            first_host = generator.choice(["host0", hosts[0].v4])  # over ssh, or directly
+            options = ["-H", f"{first_host}:2,host1:2", "-i", str(servers.identity)]
+            return [hosts[0].command(*enter_folder, *run, *options, *PROGRAM)]
 
         def join(_: random.Random) -> list[list[str]]:
             options = [*endpoint, *secret, *START_TIMEOUT, "--nodes", "2", "-n", "2"]
             commands = [
-                [*words_to_enter(name, None), *here, *run, *options, "--node", str(node)]
+                [*overlay_command(name, None), *enter_folder, *run, *options, "--node", str(node)]
                 for node, name in enumerate(servers.names)
             ]
             return [h.command(*c, *PROGRAM) for h, c in zip(hosts, commands, strict=True)]
 
         def mpirun(_: random.Random) -> list[list[str]]:
-            passed_on = [word for name in ENVIRONMENT for word in ("-x", name)]
-            start = [*words_to_enter("host0", launchers), *here, *mpirun_words(servers, *passed_on)]
+            exported = [word for name in ENVIRONMENT for word in ("-x", name)]
+            start = [
+                *overlay_command("host0", launchers),
+                *enter_folder,
+                *mpirun_words(servers, *exported),
+            ]
             return [hosts[0].command(*start, *run, *endpoint, *secret, "-n", "2", *PROGRAM)]
 
         def ranks(_: random.Random) -> list[list[str]]:
-            start = [*words_to_enter("host0", launchers), *here, *mpirun_words(servers, per_host=2)]
-            given = [
+            start = [
+                *overlay_command("host0", launchers),
+                *enter_folder,
+                *mpirun_words(servers, per_host=2),
+            ]
+            variables = [
                 f"FARANDOLE_SECRET={folder / 'secret'}",
                 f"FARANDOLE_JOB_STORE={hosts[0].endpoint(PORT)}",
                 f"FARANDOLE_START_TIMEOUT={START_TIMEOUT[1]}",
             ]
-            return [hosts[0].command(*start, "env", *given, *CALLING_RANK)]
+            return [hosts[0].command(*start, "env", *variables, *CALLING_RANK)]
 
-        starts = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun, "ranks": ranks}
+        start_functions = {"fork": fork, "ssh": ssh, "join": join, "mpirun": mpirun, "ranks": ranks}
         services = {servers.pid(name) for name in servers.names}
-        yield Environment(way, hosts, folder, servers.names, starts[way], services)
+        yield StartMethod(way, hosts, folder, servers.names, start_functions[way], services)
 
 
 @contextmanager
-def by_slurm(way: str, folder: Path) -> Iterator[Environment]:
+def by_slurm(way: str, folder: Path) -> Iterator[StartMethod]:
     with (
         hosts_with_own_files(folder) as hosts,
         SlurmCluster(hosts, folder / "slurm", settings=["KillWait=5"]) as slurm,
@@ -346,7 +365,7 @@ def by_slurm(way: str, folder: Path) -> Iterator[Environment]:
             cancel()  # if srun was killed before its job began, its allocation remains
             slurm.wait_until_idle()
 
-        yield Environment(
+        yield StartMethod(
             way,
             hosts,
             folder,
@@ -361,8 +380,8 @@ def by_slurm(way: str, folder: Path) -> Iterator[Environment]:
 WAYS = ("fork", "ssh", "join", "slurm", "mpirun", "ranks")
 
 
-def why_impossible(way: str) -> str:
-    """Say why jobs cannot be started in this way here; return an empty text if they can."""
+def reason_if_impossible(way: str) -> str:
+    """Return why jobs cannot be started in this way here, or an empty text if they can."""
     if command().startswith("/tmp/"):
         return "the hosts have their own /tmp, and the command is in /tmp"
     if way == "slurm":
@@ -371,15 +390,16 @@ def why_impossible(way: str) -> str:
 
 
 @contextmanager
-def made_environment(way: str) -> Iterator[Environment]:
+def make_start_method(way: str) -> Iterator[StartMethod]:
     folder = Path(tempfile.mkdtemp(prefix="kills-", dir="/var/tmp"))
-    before, tempfile.tempdir = tempfile.tempdir, str(folder)  # for what SlurmCluster writes
+    # SlurmCluster writes its files there.
+    previous_folder, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         subprocess.run([command(), "secret", str(folder / "secret")], check=True)
-        with (by_slurm if way == "slurm" else over_ssh)(way, folder) as environment:
-            yield environment
+        with (by_slurm if way == "slurm" else over_ssh)(way, folder) as start_method:
+            yield start_method
     finally:
-        tempfile.tempdir = before
+        tempfile.tempdir = previous_folder
         shutil.rmtree(folder)
 
 
@@ -393,17 +413,17 @@ def main() -> int:
     def run() -> int:
         all_failures = []
         for way in arguments.way or WAYS:
-            if reason := why_impossible(way):
+            if reason := reason_if_impossible(way):
                 raise SystemExit(reason)
-            with made_environment(way) as environment:
-                kinds, failures = killed_many(environment, arguments.count, arguments.seed)
+            with make_start_method(way) as start_method:
+                kinds, failures = start_and_kill_jobs(start_method, arguments.count, arguments.seed)
             all_failures += failures
             print(f"{way}: {arguments.count} kills, {len(failures)} failures; {dict(kinds)}")
         for failure in all_failures:
             print(failure.splitlines()[0])
         return int(bool(all_failures))
 
-    return in_guarded_process(run)
+    return run_in_child_process(run)
 
 
 if __name__ == "__main__":

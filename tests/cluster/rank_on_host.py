@@ -1,5 +1,5 @@
-"""A rank that another launcher than `farandole run` starts: joins the job several times, and says
-what it has found. `rank_on_host.py die R`: rank R kills itself in a call of the others.
+"""A rank that another launcher than `farandole run` starts. It joins the job several times, and
+prints its ranks. `rank_on_host.py die R`: rank R kills itself in a call of the others.
 `rank_on_host.py late R FILE`: rank R makes its calls only when the file exists."""
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from small_worker import short, take, wait_for
 import farandole
 from farandole import core
 
-LIVES = 3
+CYCLES = 3
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     # In one write, because several ranks may write to one pipe.
     os.write(1, f"{text}\n".encode())
 
 
 def main(*arguments: str) -> None:
-    for life in range(LIVES):
+    for life in range(CYCLES):
         farandole.init()
         rank, size = farandole.rank(), farandole.size()
         local = f"{farandole.local_rank()}/{farandole.local_size()}"
         cross = f"{farandole.cross_rank()}/{farandole.cross_size()}"
-        say(f"life {life}: rank {rank} of {size}, local {local}, cross {cross}")
+        print_line(f"life {life}: rank {rank} of {size}, local {local}, cross {cross}")
         if arguments[:1] == ("die",):
             take(wait_for(core.barrier("", 0)))  # all have joined
         if arguments == ("die", str(rank)):
@@ -45,5 +45,5 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except farandole.FarandoleError as error:
-        say(f"{type(error).__name__}: {error}")
+        print_line(f"{type(error).__name__}: {error}")
         sys.exit(1)

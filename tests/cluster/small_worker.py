@@ -91,11 +91,11 @@ def many() -> None:
 
 
 def take_all_descriptors() -> list[int]:
-    taken = []
+    taken_descriptors = []
     with suppress(OSError):
         while True:
-            taken.append(os.dup(2))
-    return taken
+            taken_descriptors.append(os.dup(2))
+    return taken_descriptors
 
 
 def use_up_descriptors() -> None:
@@ -138,8 +138,8 @@ def gather_too_much() -> None:
     """Make an allgather whose result does not fit into the memory of one rank."""
     if farandole.rank() == 1:
         pages = Path("/proc/self/statm").read_text().split()[0]
-        used = int(pages) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20,) * 2)
+        used_bytes = int(pages) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + 64 * 2**20,) * 2)
     part = array("d", [1.0]) * 8_000_000  # 64 MB from each
     view = view_of(part)
     number = wait_for(core.allgather("big", 0, view))

@@ -13,7 +13,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from launched import Launched, command, run
+from launched import CommandRun, command, run
 
 OPERATIONS = ["allreduce", "reducescatter", "allgather", "broadcast", "alltoall"]
 KEYS = (
@@ -61,7 +61,8 @@ def test_every_result_is_complete_and_verified(
 
 
 def test_large_sizes_rotate_buffers() -> None:
-    """For sizes above that of any L2 cache, the bench uses several buffers in turn."""
+    """For sizes above the size of any L2 cache, the benchmark uses several buffers, one after
+    another."""
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "16M", "--consume")
     assert launched.process.returncode == 0, launched.errors
     assert "16 MiB" in launched.output and launched.output.endswith(" yes\n")
@@ -105,7 +106,7 @@ def test_a_rank_without_memory_ends_the_job() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 
     words = ["allreduce", "-n", "2", "--sizes", "8,4G", "--memory", "ordinary"]
-    with Launched("bench", *words, before_exec=little_memory) as launched:
+    with CommandRun("bench", *words, before_exec=little_memory) as launched:
         assert launched.end() == 1
         assert launched.remaining_processes() == []
     assert "no memory for 4 GiB; choose smaller --sizes" in launched.errors
@@ -116,7 +117,7 @@ def test_an_interrupted_run_keeps_what_it_has_measured(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text("what another run has left")
     words = ["allreduce", "-n", "2", "--sizes", "8," + ",".join(["64M"] * 100)]
-    with Launched("bench", *words, "--json", str(file)) as launched:
+    with CommandRun("bench", *words, "--json", str(file)) as launched:
         launched.read_until(" yes\n")
         launched.send(signal.SIGINT)
         assert launched.end() == 128 + signal.SIGINT

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from launched import Launched, run
+from launched import CommandRun, run
 
 Cores = dict[int, set[int]]
 
-SHOW = (
+SHOW_CORES_PROGRAM = (
     "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], flush=True)"
 )
-USABLE = sorted(os.sched_getaffinity(0))
+USABLE_CORES = sorted(os.sched_getaffinity(0))
 
 
 def bind_to(numbers: list[int]) -> Callable[[], None]:
@@ -28,8 +28,8 @@ def cores_of_workers(
 ) -> tuple[Cores, list[int], str]:
     """Return the cores that the workers may use and their numbers of threads, both by rank, and the
     launcher's messages."""
-    arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW)
-    with Launched(*arguments, before_exec=before_exec) as job:
+    arguments = ("run", "-n", str(workers), *words, sys.executable, "-c", SHOW_CORES_PROGRAM)
+    with CommandRun(*arguments, before_exec=before_exec) as job:
         assert job.end() == 0, job.errors
     found = re.findall(r"\[(\d+)\] \[(.*)\] (\d+)", job.output)
     assert len(found) == workers, job.output
@@ -39,24 +39,26 @@ def cores_of_workers(
 
 
 def needs_two() -> None:
-    if len(USABLE) < 2:
+    if len(USABLE_CORES) < 2:
         pytest.skip("there is one hardware thread only")
 
 
 @pytest.mark.parametrize("words", [[], ["--bind-to", "none"], ["--bind-to=core", "--bind-to=none"]])
 def test_workers_are_not_bound_by_default(words: list[str]) -> None:
     cores, _, errors = cores_of_workers(2, *words)
-    assert cores == {0: set(USABLE), 1: set(USABLE)}
+    assert cores == {0: set(USABLE_CORES), 1: set(USABLE_CORES)}
     assert "bound" not in errors
 
 
 def test_core_gives_each_worker_cores_of_its_own() -> None:
     needs_two()
-    two = USABLE[:2]
-    cores, threads, errors = cores_of_workers(2, "--bind-to", "core", before_exec=bind_to(two))
+    two_cores = USABLE_CORES[:2]
+    cores, threads, errors = cores_of_workers(
+        2, "--bind-to", "core", before_exec=bind_to(two_cores)
+    )
     if cores[0] == cores[1]:
         pytest.skip("the two hardware threads are of one core")
-    assert cores == {0: {two[0]}, 1: {two[1]}}
+    assert cores == {0: {two_cores[0]}, 1: {two_cores[1]}}
     assert threads == [1, 1]
     assert (
         "OMP_NUM_THREADS=1 in every worker (2 on 2 cores, each bound to cores of its own)" in errors
@@ -66,14 +68,14 @@ def test_core_gives_each_worker_cores_of_its_own() -> None:
 def test_all_cores_are_divided_without_overlap() -> None:
     needs_two()
     cores, _, _ = cores_of_workers(2, "--bind-to", "core")
-    assert cores[0] | cores[1] <= set(USABLE)
+    assert cores[0] | cores[1] <= set(USABLE_CORES)
     assert len(cores[0]) == len(cores[1])
 
 
 def test_workers_share_cores_if_there_are_too_few() -> None:
     needs_two()
     cores, threads, errors = cores_of_workers(
-        4, "--bind-to", "core", before_exec=bind_to(USABLE[:2])
+        4, "--bind-to", "core", before_exec=bind_to(USABLE_CORES[:2])
     )
     assert cores[0] == cores[1]
     assert cores[2] == cores[3]
@@ -82,17 +84,19 @@ def test_workers_share_cores_if_there_are_too_few() -> None:
 
 
 def test_socket_gives_each_worker_all_cores_of_one_socket() -> None:
-    one = USABLE[-1:]
-    cores, threads, errors = cores_of_workers(2, "--bind-to", "socket", before_exec=bind_to(one))
-    assert cores == {0: set(one), 1: set(one)}
+    last_core = USABLE_CORES[-1:]
+    cores, threads, errors = cores_of_workers(
+        2, "--bind-to", "socket", before_exec=bind_to(last_core)
+    )
+    assert cores == {0: set(last_core), 1: set(last_core)}
     assert threads == [1, 1]
     assert "OMP_NUM_THREADS=1 in every worker (2 on 1 core, each bound to one socket)" in errors
 
 
-@pytest.mark.parametrize("part", ["core", "socket"])
-def test_the_affinity_of_the_launcher_is_a_limit(part: str) -> None:
-    one = USABLE[-1:]
-    cores, _, _ = cores_of_workers(2, "--bind-to", part, before_exec=bind_to(one))
+@pytest.mark.parametrize("bind_target", ["core", "socket"])
+def test_the_affinity_of_the_launcher_is_a_limit(bind_target: str) -> None:
+    one = USABLE_CORES[-1:]
+    cores, _, _ = cores_of_workers(2, "--bind-to", bind_target, before_exec=bind_to(one))
     assert cores == {0: set(one), 1: set(one)}
 
 
@@ -112,7 +116,7 @@ def test_wrong_values_start_nothing(value: str, hosts: list[str]) -> None:
 def test_status_shows_the_cores_of_bound_workers(words: list[str]) -> None:
     needs_two()
     script = "grep Cpus_allowed_list /proc/self/status; exec sleep 1000"
-    with Launched("run", "-n", "2", *words, "sh", "-c", script) as job:
+    with CommandRun("run", "-n", "2", *words, "sh", "-c", script) as job:
         job.read_until("Cpus_allowed_list", times=2)
         pid = str(job.process.pid)
         (found,) = json.loads(run("status", pid, "--json").output)
@@ -120,19 +124,19 @@ def test_status_shows_the_cores_of_bound_workers(words: list[str]) -> None:
         job.process.terminate()
         job.end()
     lists = dict(re.findall(r"\[(\d)\] Cpus_allowed_list:\s(\S+)", job.output))
-    shown = {str(row["rank"]): row["cores"] for row in found["ranks"]}
+    shown_cores = {str(row["rank"]): row["cores"] for row in found["ranks"]}
     if words and len(set(lists.values())) == 1:
         pytest.skip("the two hardware threads are of one core")
-    assert shown == (lists if words else {"0": None, "1": None})
+    assert shown_cores == (lists if words else {"0": None, "1": None})
     assert ("cores" in header) == bool(words)
 
 
 def test_doctor_shows_what_core_would_give() -> None:
-    with Launched("doctor", "--json", before_exec=bind_to(USABLE[:1])) as job:
+    with CommandRun("doctor", "--json", before_exec=bind_to(USABLE_CORES[:1])) as job:
         assert job.end() == 0
     (row,) = [row for row in json.loads(job.output) if row["name"] == "binding"]
     assert row["state"] == "works"
     assert row["found"] == (
         "1 socket, 1 core, 1 hardware thread; --bind-to core would give "
-        f"{USABLE[0]} to one worker and {USABLE[0]} to another"
+        f"{USABLE_CORES[0]} to one worker and {USABLE_CORES[0]} to another"
     )

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from launched import Launched, files_that_stay, run, run_shell, shared_files
+from launched import CommandRun, new_files_after_wait, run, run_shell, shared_files
 
 # A worker with a child, a grandchild in a session of its own, and a process without a parent.
 PROCESS_TREE = (
@@ -22,7 +22,7 @@ PROCESS_TREE = (
 
 @pytest.mark.parametrize("victim", ["foreground", "agent", "worker"])
 def test_nothing_outlives_a_killed_process(victim: str) -> None:
-    with Launched("run", "-n", "2", "sh", "-c", PROCESS_TREE + "wait; true") as job:
+    with CommandRun("run", "-n", "2", "sh", "-c", PROCESS_TREE + "wait; true") as job:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
         pid = {"foreground": job.process.pid, "agent": agent, "worker": worker}[victim]
@@ -55,10 +55,10 @@ ALLREDUCE = (
 
 @pytest.mark.skipif(find_spec("farandole") is None, reason="the package is not installed")
 def test_no_files_are_left(tmp_path: Path) -> None:
-    before = shared_files()
+    files_before = shared_files()
     job = run(
         *("run", "-n", "2", sys.executable, "-c", ALLREDUCE), environment={"TMPDIR": str(tmp_path)}
     )
     assert sorted(job.output.splitlines()) == ["[0] 2", "[1] 2"]
-    assert files_that_stay(shared_files, before) == []
+    assert new_files_after_wait(shared_files, files_before) == []
     assert not os.listdir(tmp_path)

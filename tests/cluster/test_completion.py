@@ -30,11 +30,11 @@ def completed_by_bash(*words: str) -> set[str]:
     program = f"""{script("bash")}
         COMP_WORDS=(farandole "$@"); COMP_CWORD=$#; _farandole; printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", program, "bash", *words], check=True, capture_output=True, text=True
     )
-    assert done.stderr == ""
-    return set(done.stdout.split())
+    assert completed.stderr == ""
+    return set(completed.stdout.split())
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

@@ -12,7 +12,7 @@ from job import run
 WORKER = Path(__file__).with_name("cycling_worker.py")
 CYCLES = 1000
 GROWTH_BYTES_MAX = 1 << 20
-HANG_SECONDS = 900
+TIMEOUT_SECONDS = 900
 
 
 def test_a_process_joins_and_leaves_a_thousand_times(tmp_path: Path) -> None:
@@ -23,14 +23,14 @@ def test_a_process_joins_and_leaves_a_thousand_times(tmp_path: Path) -> None:
         # With several arenas, the number of maps would depend on which threads allocate at the
         # same time.
         environment={"MALLOC_ARENA_MAX": "1"},
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert job.code == 0, job.text
     states = [json.loads(line.split("] ", 1)[1]) for line in job.text.splitlines() if "{" in line]
     for rank in range(2):
-        early, later, last = (state for state in states if state["rank"] == rank)
-        assert (early["cycle"], later["cycle"], last["cycle"]) == (10, 100, CYCLES)
-        assert last["resources"] == early["resources"]
-        assert last["launcher"] == early["launcher"]
+        early_state, later_state, last = (state for state in states if state["rank"] == rank)
+        assert (early_state["cycle"], later_state["cycle"], last["cycle"]) == (10, 100, CYCLES)
+        assert last["resources"] == early_state["resources"]
+        assert last["launcher"] == early_state["launcher"]
         assert not any("memfd" in name for name in last["resources"]["maps"])
-        assert last["resident"] - later["resident"] <= GROWTH_BYTES_MAX
+        assert last["resident"] - later_state["resident"] <= GROWTH_BYTES_MAX

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import HANG_SECONDS, Launched, command, command_for_all_users, run
+from launched import TIMEOUT_SECONDS, CommandRun, command, command_for_all_users, run
 
 KEYS = ["name", "state", "found", "to_do", "essential"]
 STATES = {"works", "limited", "does not work", "not installed"}
@@ -35,7 +35,7 @@ KERNEL = [
     "descriptor passing",
 ]
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "mxnet", "pyspark", "ray"]
-NAMES = [
+CHECK_NAMES = [
     *KERNEL,
     *("worker terminals", "memory of others"),
     *(
@@ -59,7 +59,7 @@ Rows = dict[str, dict[str, str]]
 
 def rows_of(text: str) -> Rows:
     rows = json.loads(text)
-    assert [row["name"] for row in rows] == NAMES
+    assert [row["name"] for row in rows] == CHECK_NAMES
     for row in rows:
         assert list(row) == KEYS
         assert row["state"] in STATES
@@ -71,7 +71,7 @@ def examine(hanging: Collection[str] = (), **options: Any) -> tuple[int, Rows]:
     """Run the command; return its exit code and its rows. The checks `hanging` give no answer. On a
     busy machine, others may also need longer than the limit; then the command runs again."""
     for _ in range(5):
-        with Launched("doctor", "--json", **options) as job:
+        with CommandRun("doctor", "--json", **options) as job:
             code = job.end()
             assert job.remaining_processes() == []
         assert job.errors == ""
@@ -91,11 +91,11 @@ def doctor(
     return rows
 
 
-def lone_command(folder: Path) -> str:
+def command_without_python(folder: Path) -> str:
     """Copy the command to a folder without a Python, so that it examines the Python in PATH."""
-    alone = folder / "alone"
-    alone.mkdir()
-    return str(shutil.copy2(command(), alone))
+    command_folder = folder / "alone"
+    command_folder.mkdir()
+    return str(shutil.copy2(command(), command_folder))
 
 
 def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
@@ -138,7 +138,7 @@ def test_the_table_has_all_rows() -> None:
     job = run("doctor")
     assert job.process.returncode == 0
     lines = job.output.splitlines()
-    assert [line[:20].rstrip() for line in lines[:-2] if not line.startswith(" ")] == NAMES
+    assert [line[:20].rstrip() for line in lines[:-2] if not line.startswith(" ")] == CHECK_NAMES
     assert lines[-1] == "Jobs can run here."
     assert "\x1b" not in job.output
 
@@ -169,7 +169,7 @@ def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
     def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 
-    with Launched("doctor", before_exec=limit_descriptors) as job:
+    with CommandRun("doctor", before_exec=limit_descriptors) as job:
         assert job.end() == 1
     assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: open files"
 
@@ -177,8 +177,8 @@ def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
 @contextmanager
 def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
     """Make a control group below our own, with one limit."""
-    own = re.search(rf":{controller}:(.*)", Path("/proc/self/cgroup").read_text())
-    parent = Path(f"/sys/fs/cgroup/{controller}{own[1] if own else ''}")
+    own_group = re.search(rf":{controller}:(.*)", Path("/proc/self/cgroup").read_text())
+    parent = Path(f"/sys/fs/cgroup/{controller}{own_group[1] if own_group else ''}")
     group = parent / f"farandole-test-{uuid.uuid4().hex}"
     try:
         group.mkdir()
@@ -188,7 +188,7 @@ def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
         (group / limit).write_text(str(value))
         yield group
     finally:
-        deadline = time.monotonic() + HANG_SECONDS / 5
+        deadline = time.monotonic() + TIMEOUT_SECONDS / 5
         while group.exists():
             # A process that has ended leaves the group a moment later.
             with suppress(OSError):
@@ -232,8 +232,8 @@ def test_limits_that_make_heaps_small_are_reported() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
 
-    before = doctor()
-    assert before["shared heap"]["found"].endswith("; only what is used costs memory")
+    rows_before = doctor()
+    assert rows_before["shared heap"]["found"].endswith("; only what is used costs memory")
     code, rows = doctor_with(limit_address_space_and_files)
     assert code == 0
     assert rows["address space"]["found"] == "4.0 GiB (`ulimit -v`)"
@@ -245,27 +245,27 @@ def test_limits_that_make_heaps_small_are_reported() -> None:
     assert "raise `ulimit -v` and `ulimit -f`" in rows["shared heap"]["to_do"]
 
 
-@pytest.mark.parametrize(("workers", "enough"), [(0, False), (1, True)])
-def test_a_limit_of_file_size_agrees_with_jobs(workers: int, enough: bool) -> None:
+@pytest.mark.parametrize(("workers", "is_enough"), [(0, False), (1, True)])
+def test_a_limit_of_file_size_agrees_with_jobs(workers: int, is_enough: bool) -> None:
     def limit_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, ((6 << 20) - 4096 * (not enough),) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((6 << 20) - 4096 * (not is_enough),) * 2)
 
     code, rows = doctor_with(limit_files)
     row = rows["file size"]
-    assert row["found"].endswith(f": enough for about {workers} worker" + "s" * (not enough))
+    assert row["found"].endswith(f": enough for about {workers} worker" + "s" * (not is_enough))
     assert "raise it" in row["to_do"]
-    assert (code == 0) == enough == (row["state"] == "limited")
+    assert (code == 0) == is_enough == (row["state"] == "limited")
     program = (sys.executable, "-c", "import farandole; farandole.init()")
-    with Launched("run", "-n", "1", *program, before_exec=limit_files) as job:
-        assert (job.end() == 0) == enough, job.errors
-    assert ("raise the file size limit" in job.errors) != enough
+    with CommandRun("run", "-n", "1", *program, before_exec=limit_files) as job:
+        assert (job.end() == 0) == is_enough, job.errors
+    assert ("raise the file size limit" in job.errors) != is_enough
 
 
 def test_with_the_smallest_files_no_check_crashes() -> None:
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 10, 10 << 10))
 
-    with Launched("doctor", before_exec=limit_files) as job:
+    with CommandRun("doctor", before_exec=limit_files) as job:
         assert job.end() == 1
     assert "crashed" not in job.output
     assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: file size"
@@ -291,16 +291,21 @@ SYSTEM_CALLS = {
 def block_system_call(number: int) -> None:
     """Block a system call by a filter, as a container does if its seccomp profile lacks the
     call."""
-    load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
-    rejected, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
-    steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, rejected), (done, 0, 0, allowed)]
+    load_word, jump_if_equal, return_ = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
+    reject, allow = 0x00050000 | ENOSYS, 0x7FFF0000
+    steps = [
+        (load_word, 0, 0, 0),
+        (jump_if_equal, 0, 1, number),
+        (return_, 0, 0, reject),
+        (return_, 0, 0, allow),
+    ]
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
-    filter_ = ctypes.create_string_buffer(code)
-    program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(filter_))
+    instructions = ctypes.create_string_buffer(code)
+    program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(instructions))
     libc = ctypes.CDLL(None)
-    no_new_privileges, set_seccomp, with_filter = 38, 22, 2
+    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
     assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == 0
-    assert libc.prctl(set_seccomp, with_filter, program, 0, 0) == 0
+    assert libc.prctl(set_seccomp, filter_mode, program, 0, 0) == 0
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers here")
@@ -309,15 +314,15 @@ def test_checks_that_need_a_rejected_system_call_do_not_work(call: str) -> None:
     number, names, expected = SYSTEM_CALLS[call]
     code, rows = doctor_with(lambda: block_system_call(number))
     assert code == expected
-    not_working = [name for name in rows if rows[name]["state"] == "does not work"]
-    assert not_working[: len(names)] == names
+    failed_checks = [name for name in rows if rows[name]["state"] == "does not work"]
+    assert failed_checks[: len(names)] == names
     for name in names:
         assert "Function not implemented" in rows[name]["found"]
     assert "seccomp" in rows[names[0]]["to_do"]
 
 
 def test_a_missing_python_is_not_installed(tmp_path: Path) -> None:
-    rows = doctor({"PATH": str(tmp_path)}, lone_command(tmp_path))
+    rows = doctor({"PATH": str(tmp_path)}, command_without_python(tmp_path))
     assert (
         rows["python3"]["found"] == "python3 is neither in the folder of this command nor in PATH"
     )
@@ -335,14 +340,14 @@ def put_in_path(folder: Path, name: str, script: str) -> dict[str, str]:
 def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
     site = tmp_path / "site"
     for name, version in (("torch", "2.99"), ("ray", "7.1"), ("tensorflow_cpu", "3.0")):
-        information = site / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
+        metadata_folder = site / f"{name}-{version}.dist-info"
+        metadata_folder.mkdir(parents=True)
         distribution = name.replace("_", "-")
         text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
-        (information / "METADATA").write_text(text)
+        (metadata_folder / "METADATA").write_text(text)
     script = f'exec {sys.executable} -S "$@"'  # this Python finds packages only in PYTHONPATH
     environment = {**put_in_path(tmp_path, "python3", script), "PYTHONPATH": str(site)}
-    rows = doctor(environment, lone_command(tmp_path))
+    rows = doctor(environment, command_without_python(tmp_path))
     version = ".".join(map(str, sys.version_info[:3]))
     assert rows["python3"]["state"] == "works"
     assert rows["python3"]["found"].startswith(f"{version} at ")
@@ -361,15 +366,15 @@ PACKAGES = {"works": ("", "9.9, with frontends: torch"), "does not work": ("1 / 
 def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     code, words = PACKAGES[state]
     for name, version in (("farandole", "9.9"), ("torch", "2.99"), ("jax", "1.0")):
-        information = tmp_path / f"{name}-{version}.dist-info"
-        information.mkdir()
+        metadata_folder = tmp_path / f"{name}-{version}.dist-info"
+        metadata_folder.mkdir()
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (information / "METADATA").write_text(text)
+        (metadata_folder / "METADATA").write_text(text)
     (tmp_path / "farandole" / "torch").mkdir(parents=True)
     (tmp_path / "farandole" / "__init__.py").write_text(code)
     (tmp_path / "farandole" / "torch" / "__init__.py").touch()
     environment = put_in_path(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
-    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)}, lone_command(tmp_path))
+    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)}, command_without_python(tmp_path))
     assert rows["farandole for Python"]["state"] == state
     assert words in rows["farandole for Python"]["found"]
     assert rows["jax"]["found"] == "1.0: there is no frontend for it yet"
@@ -392,7 +397,9 @@ def test_a_broken_python_does_not_stop_the_other_checks(
 ) -> None:
     names = ("python3", "farandole for Python", *FRAMEWORKS)
     hanging = names if words == NO_ANSWER else ()
-    rows = doctor(put_in_path(tmp_path, "python3", script), lone_command(tmp_path), hanging)
+    rows = doctor(
+        put_in_path(tmp_path, "python3", script), command_without_python(tmp_path), hanging
+    )
     for name in names:
         assert rows[name]["state"] == "does not work"
         assert rows[name]["found"] == words
@@ -402,11 +409,13 @@ def test_a_broken_python_does_not_stop_the_other_checks(
 def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
     script = "printf '\\033]0;title\\007\\303\\050\\n' >&2; exit 3"
     environment = put_in_path(tmp_path, "python3", script)
-    with Launched("doctor", environment=environment, program=lone_command(tmp_path)) as job:
+    with CommandRun(
+        "doctor", environment=environment, program=command_without_python(tmp_path)
+    ) as job:
         assert job.end() == 0, job.errors
-    shown = [line for line in job.output.splitlines() if line.startswith("python3 ")]
-    assert len(shown) == 1
-    assert shown[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), shown[0]
+    shown_lines = [line for line in job.output.splitlines() if line.startswith("python3 ")]
+    assert len(shown_lines) == 1
+    assert shown_lines[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), shown_lines[0]
     assert "\x1b" not in job.output
 
 
@@ -421,30 +430,32 @@ def test_an_error_of_several_lines_is_shown_on_one_line(tmp_path: Path) -> None:
     package = tmp_path / "farandole"
     package.mkdir()
     (package / "__init__.py").write_text(RAISES_SEVERAL_LINES)
-    facts = tmp_path / "farandole-9.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: farandole\nVersion: 9\n")
+    metadata_folder = tmp_path / "farandole-9.dist-info"
+    metadata_folder.mkdir()
+    (metadata_folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: farandole\nVersion: 9\n"
+    )
     python = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     job = run("doctor", environment={**python, "PYTHONPATH": str(tmp_path)})
     assert r"9; import farandole: Odd: one two\x1b[31m" in job.output, job.output
 
 
 def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
-    beside = tmp_path / "bin"
-    beside.mkdir()
-    shutil.copy2(command(), beside / "farandole")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    shutil.copy2(command(), folder / "farandole")
 
-    def answer() -> tuple[str, str]:
-        words = [beside / "farandole", "doctor", "--json"]
+    def found_state() -> tuple[str, str]:
+        words = [folder / "farandole", "doctor", "--json"]
         job = subprocess.run(words, env={"PATH": "/nowhere"}, capture_output=True, check=False)
         row = rows_of(job.stdout.decode())["py-spy"]
         return row["state"], row["found"]
 
-    missing = "py-spy is neither in PATH nor in the folder of this command"
-    assert answer() == ("not installed", missing)
-    (beside / "py-spy").write_text("#!/bin/sh\necho py-spy 8.8.8\n")
-    (beside / "py-spy").chmod(0o755)
-    assert answer() == ("works", "py-spy 8.8.8")
+    not_found = "py-spy is neither in PATH nor in the folder of this command"
+    assert found_state() == ("not installed", not_found)
+    (folder / "py-spy").write_text("#!/bin/sh\necho py-spy 8.8.8\n")
+    (folder / "py-spy").chmod(0o755)
+    assert found_state() == ("works", "py-spy 8.8.8")
 
 
 def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
@@ -452,9 +463,12 @@ def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
     assert (rows["py-spy"]["state"], rows["py-spy"]["found"]) == ("works", "py-spy 9.9.9")
 
 
-CUDA = "int cuDriverGetVersion(int *number) { *number = 12040; return 0; }"
+CUDA_LIBRARY_SOURCE = "int cuDriverGetVersion(int *number) { *number = 12040; return 0; }"
 LIBRARIES = {
-    CUDA: ("works", "libcuda.so.1: version 12.4; tensors on GPUs go through host memory"),
+    CUDA_LIBRARY_SOURCE: (
+        "works",
+        "libcuda.so.1: version 12.4; tensors on GPUs go through host memory",
+    ),
     "int cuDriverGetVersion(int *number) { return 100; }": (
         "does not work",
         "libcuda.so.1 loads, but cuDriverGetVersion fails; tensors on GPUs go through host memory",
@@ -484,19 +498,19 @@ def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> Non
     assert rows["NCCL"]["state"] in ("works", "not installed")
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_colors_only_on_a_terminal_and_without_no_color(plain: bool) -> None:
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if plain else ""}
-    process = subprocess.Popen([command(), "doctor"], stdout=theirs, env=environment)
-    os.close(theirs)
+@pytest.mark.parametrize("has_no_color", [False, True])
+def test_colors_only_on_a_terminal_and_without_no_color(has_no_color: bool) -> None:
+    own_end, terminal_end = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if has_no_color else ""}
+    process = subprocess.Popen([command(), "doctor"], stdout=terminal_end, env=environment)
+    os.close(terminal_end)
     text = b""
     while True:
         try:
-            text += os.read(ours, 65536)
+            text += os.read(own_end, 65536)
         except OSError:  # the other end is closed
             break
-    os.close(ours)
-    assert process.wait(HANG_SECONDS) == 0
-    assert (b"\x1b[32mworks" in text) != plain
-    assert (b"\x1b" in text) != plain
+    os.close(own_end)
+    assert process.wait(TIMEOUT_SECONDS) == 0
+    assert (b"\x1b[32mworks" in text) != has_no_color
+    assert (b"\x1b" in text) != has_no_color

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import POLL_SECONDS, SshHosts, kill, made_ssh_hosts
-from launched import Launched, command, run
+from driven import POLL_SECONDS, SshHosts, kill, make_ssh_hosts
+from launched import CommandRun, command, run
 
 from hosts import run_command
 
@@ -23,18 +23,20 @@ FAMILIES = ("-4", "-6")
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(3, tmp_path_factory.mktemp("doctor of hosts")) as made:
-        yield made
+    with make_ssh_hosts(3, tmp_path_factory.mktemp("doctor of hosts")) as hosts:
+        yield hosts
 
 
-def start(ssh_hosts: SshHosts, *words: str, environment: dict[str, str] | None = None) -> Launched:
+def start(
+    ssh_hosts: SshHosts, *words: str, environment: dict[str, str] | None = None
+) -> CommandRun:
     program, *rest = ssh_hosts.hosts[0].command(command(), "doctor", *words)
-    return Launched(*rest, program=program, environment=environment)
+    return CommandRun(*rest, program=program, environment=environment)
 
 
 def examine(
     ssh_hosts: SshHosts, *words: str, environment: dict[str, str] | None = None
-) -> Launched:
+) -> CommandRun:
     """Run `farandole doctor` on host0 to its end, and check that no process is left anywhere."""
     key = [] if "-i" in words else ["-i", str(ssh_hosts.servers.identity)]
     with start(ssh_hosts, *key, *words, environment=environment) as job:
@@ -43,15 +45,15 @@ def examine(
     return job
 
 
-def answer(ssh_hosts: SshHosts, *words: str, **more: Any) -> dict[str, Any]:
-    job = examine(ssh_hosts, "--json", *words, **more)
+def examine_as_json(ssh_hosts: SshHosts, *words: str, **options: Any) -> dict[str, Any]:
+    job = examine(ssh_hosts, "--json", *words, **options)
     found: dict[str, Any] = json.loads(job.output)
     assert job.process.returncode == (0 if found["works"] else 1), job.errors
     assert job.errors == ""
     return found
 
 
-def states(found: dict[str, Any], source: str, target: str) -> dict[str, str]:
+def address_states(found: dict[str, Any], source: str, target: str) -> dict[str, str]:
     """Return the state of each address of the target, as the source has found it."""
     return {
         row["address"].rpartition(":")[0].strip("[]"): row["state"]
@@ -60,7 +62,7 @@ def states(found: dict[str, Any], source: str, target: str) -> dict[str, str]:
     }
 
 
-def problem_with(found: dict[str, Any], text: str) -> dict[str, str]:
+def find_problem(found: dict[str, Any], text: str) -> dict[str, str]:
     problems: list[dict[str, str]] = [row for row in found["problems"] if text in row["found"]]
     assert len(problems) == 1, found["problems"]
     return problems[0]
@@ -97,19 +99,19 @@ def dead_interface(ssh_hosts: SshHosts, node: int, address: str) -> Iterator[Non
 
 
 @contextmanager
-def other_program(ssh_hosts: SshHosts, node: int, folder: Path, script: str) -> Iterator[None]:
+def replaced_command(ssh_hosts: SshHosts, node: int, folder: Path, script: str) -> Iterator[None]:
     """Let a script run on a host instead of the command; its $COPY is a copy of the command."""
     copy = folder / "copy"
     shutil.copy2(command(), copy)
     program = folder / "farandole"
     program.write_text(f"#!/bin/sh\nCOPY={copy}\n{script}\n")
     program.chmod(0o755)
-    with ssh_hosts.other_file(node, Path(command()).resolve(), program):
+    with ssh_hosts.replaced_file(node, Path(command()).resolve(), program):
         yield
 
 
-def test_good_hosts(ssh_hosts: SshHosts) -> None:
-    found = answer(ssh_hosts, "-H", "host0,host1:4,host2")
+def test_good_hosts_have_no_problems(ssh_hosts: SshHosts) -> None:
+    found = examine_as_json(ssh_hosts, "-H", "host0,host1:4,host2")
     assert found["works"]
     assert found["problems"] == []
     names = ["host0", "host1", "host2"]
@@ -123,14 +125,14 @@ def test_good_hosts(ssh_hosts: SshHosts) -> None:
     for node, name in enumerate(names):
         addresses = {ssh_hosts.hosts[node].v4: "works", ssh_hosts.hosts[node].v6: "works"}
         for source in set(names) - {name}:
-            assert states(found, source, name) == addresses
+            assert address_states(found, source, name) == addresses
     assert len(found["connections"]) == 12
     for row in found["connections"]:
         assert row["round_trip_seconds"] > 0
         assert row["bytes_per_second"] > 0
 
 
-def test_the_report_for_people(ssh_hosts: SshHosts) -> None:
+def test_the_text_report_says_that_a_job_works(ssh_hosts: SshHosts) -> None:
     job = examine(ssh_hosts, "-H", "host0,host1")
     assert job.process.returncode == 0, job.errors
     lines = job.output.splitlines()
@@ -142,23 +144,23 @@ def test_the_report_for_people(ssh_hosts: SshHosts) -> None:
     assert job.errors == ""  # no progress, because it is not a terminal
 
 
-def test_a_hostfile_and_ports(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+def test_a_hostfile_and_a_port_range_are_used(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("localhost slots=2  # this host\nhost2 slots=2\n")
-    found = answer(ssh_hosts, "--hostfile", str(file), "--ports", PORTS)
+    found = examine_as_json(ssh_hosts, "--hostfile", str(file), "--ports", PORTS)
     assert found["works"]
     ports = [row["address"].rpartition(":")[2] for row in found["connections"]]
     assert ports == ["21000"] * 4
 
 
-def test_a_blocked_port(ssh_hosts: SshHosts) -> None:
+def test_a_blocked_port_is_reported(ssh_hosts: SshHosts) -> None:
     with blocked_ports(ssh_hosts, 1):
-        found = answer(ssh_hosts, "-H", "host0,host1,host2", "--ports", PORTS)
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1,host2", "--ports", PORTS)
     assert not found["works"]
     for name in ("host0", "host2"):
-        assert set(states(found, name, "host1").values()) == {"no answer"}
-        assert set(states(found, "host1", name).values()) == {"works"}
-    problem = problem_with(found, "host0, host2 do not reach host1: no answer")
+        assert set(address_states(found, name, "host1").values()) == {"no answer"}
+        assert set(address_states(found, "host1", name).values()) == {"works"}
+    problem = find_problem(found, "host0, host2 do not reach host1: no answer")
     assert f"{ssh_hosts.hosts[1].v4} port 21000" in problem["found"]
     assert problem["state"] == "does not work"
     assert f"--add-port={PORTS}/tcp" in problem["to_do"]
@@ -166,28 +168,30 @@ def test_a_blocked_port(ssh_hosts: SshHosts) -> None:
     assert len(found["problems"]) == 1
 
 
-def test_a_dead_interface(ssh_hosts: SshHosts) -> None:
+def test_a_dead_interface_is_reported(ssh_hosts: SshHosts) -> None:
     with dead_interface(ssh_hosts, 1, "10.99.0.1"):
-        found = answer(ssh_hosts, "-H", "host0,host1")
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1")
         assert found["works"]
-        assert states(found, "host0", "host1")["10.99.0.1"] != "works"
-        assert states(found, "host0", "host1")[ssh_hosts.hosts[1].v4] == "works"
-        problem = problem_with(found, "10.99.0.1")
+        assert address_states(found, "host0", "host1")["10.99.0.1"] != "works"
+        assert address_states(found, "host0", "host1")[ssh_hosts.hosts[1].v4] == "works"
+        problem = find_problem(found, "10.99.0.1")
         assert problem["state"] == "limited"
         assert "--network-interfaces eth0" in problem["to_do"]
-        chosen = answer(ssh_hosts, "-H", "host0,host1", "--network-interfaces", "eth0")
-        assert chosen["problems"] == []
+        answer_for_eth0 = examine_as_json(
+            ssh_hosts, "-H", "host0,host1", "--network-interfaces", "eth0"
+        )
+        assert answer_for_eth0["problems"] == []
 
 
-def test_an_interface_that_a_host_lacks(ssh_hosts: SshHosts) -> None:
+def test_a_missing_interface_is_reported(ssh_hosts: SshHosts) -> None:
     with dead_interface(ssh_hosts, 1, "10.99.0.1"):
-        found = answer(ssh_hosts, "-H", "host0,host1", "--network-interfaces", "eth1")
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1", "--network-interfaces", "eth1")
     assert not found["works"]
-    problem = problem_with(found, "host0 cannot be reached: no address of this host")
+    problem = find_problem(found, "host0 cannot be reached: no address of this host")
     assert problem["state"] == "does not work"
 
 
-def test_large_packets_are_lost(ssh_hosts: SshHosts) -> None:
+def test_lost_large_packets_are_reported(ssh_hosts: SshHosts) -> None:
     """IPv6 packets pass a switch with a smaller MTU. IPv4 and ssh use a direct cable."""
     hosts = ssh_hosts.hosts
     cable = ("type", "veth", "peer", "name", "eth1", "netns", hosts[1].namespace)
@@ -200,88 +204,90 @@ def test_large_packets_are_lost(ssh_hosts: SshHosts) -> None:
             # The switch would forward a packet that the kernel has not split yet.
             hosts[own].ip("link", "set", "eth0", "gso_max_segs", "1")
         run_command(*port, "1000")
-        found = answer(ssh_hosts, "-H", "host0,host1")
+        actual = examine_as_json(ssh_hosts, "-H", "host0,host1")
     finally:
         run_command(*port, "1500")
         hosts[0].ip("link", "delete", "eth1")
         for host in hosts[:2]:
             host.ip("link", "set", "eth0", "gso_max_segs", "65535")
-    assert not found["works"]
+    assert not actual["works"]
     expected = {hosts[1].v4: "works", hosts[1].v6: "data stalls"}
-    assert states(found, "host0", "host1") == expected
-    problem = problem_with(found, "host0 does not reach host1: data stalls")
+    assert address_states(actual, "host0", "host1") == expected
+    problem = find_problem(actual, "host0 does not reach host1: data stalls")
     assert "MTU" in problem["to_do"]
     assert "--network-interfaces 0.0.0.0/0" in problem["to_do"]
 
 
-def test_a_name_that_does_not_exist(ssh_hosts: SshHosts) -> None:
-    found = answer(ssh_hosts, "-H", "host0,nohost,host1")
+def test_an_unknown_host_name_is_reported(ssh_hosts: SshHosts) -> None:
+    found = examine_as_json(ssh_hosts, "-H", "host0,nohost,host1")
     assert not found["works"]
-    problem = problem_with(found, "nohost: ssh: Could not resolve hostname nohost")
+    problem = find_problem(found, "nohost: ssh: Could not resolve hostname nohost")
     assert problem["state"] == "does not work"
     assert "/etc/hosts" in problem["to_do"]
-    assert set(states(found, "host0", "host1").values()) == {"works"}
-    assert set(states(found, "host1", "host0").values()) == {"works"}
+    assert set(address_states(found, "host0", "host1").values()) == {"works"}
+    assert set(address_states(found, "host1", "host0").values()) == {"works"}
 
 
-def test_a_name_that_one_host_does_not_know(ssh_hosts: SshHosts) -> None:
+def test_a_host_name_that_one_host_does_not_know_is_reported(ssh_hosts: SshHosts) -> None:
     hosts = ssh_hosts.hosts
     known = {f"host{node}": host.v4 for node, host in enumerate(hosts)}
     hosts[1].set_names({name: address for name, address in known.items() if name != "host0"})
     try:
-        found = answer(ssh_hosts, "-H", "host0,host1")
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1")
     finally:
         hosts[1].set_names(known)
     assert found["works"]
-    problem = problem_with(found, "names have no address")
+    problem = find_problem(found, "names have no address")
     assert problem["found"].endswith(": host0 on host1")
     assert f"'{hosts[0].v4} host0' | sudo tee -a /etc/hosts" in problem["to_do"]
 
 
-def test_ssh_lets_us_not_in(ssh_hosts: SshHosts) -> None:
-    found = answer(ssh_hosts, "-H", "host0,nobody@host1,host2")
+def test_a_rejected_ssh_login_is_reported(ssh_hosts: SshHosts) -> None:
+    found = examine_as_json(ssh_hosts, "-H", "host0,nobody@host1,host2")
     assert not found["works"]
-    problem = problem_with(found, "host1: nobody@host1: Permission denied")
+    problem = find_problem(found, "host1: nobody@host1: Permission denied")
     assert "--ssh-identity-file" in problem["to_do"]
-    assert set(states(found, "host0", "host2").values()) == {"works"}
+    assert set(address_states(found, "host0", "host2").values()) == {"works"}
 
 
-def test_a_different_version(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+def test_a_different_version_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     replace = r"""sed -u 's/"version":"[^"]*"}}$/"version":"9.9.9"}}/'"""
-    with other_program(ssh_hosts, 1, tmp_path, f'"$COPY" "$@" | {replace}'):
-        found = answer(ssh_hosts, "-H", "host0,host1")
+    with replaced_command(ssh_hosts, 1, tmp_path, f'"$COPY" "$@" | {replace}'):
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1")
     assert not found["works"]
-    problem = problem_with(found, "Farandole has different versions")
+    problem = find_problem(found, "Farandole has different versions")
     assert problem["found"].endswith("9.9.9 on host1")
     assert problem["to_do"] == "install the same version on all hosts"
-    assert set(states(found, "host0", "host1").values()) == {"works"}
+    assert set(address_states(found, "host0", "host1").values()) == {"works"}
 
 
-def test_a_version_without_probes(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+def test_a_version_without_probes_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     script = "echo 'farandole: there is no command `probe`; the commands are …' >&2; exit 2"
-    with other_program(ssh_hosts, 1, tmp_path, script):
-        found = answer(ssh_hosts, "-H", "host0,host1")
-    assert problem_with(found, "host1: ")["to_do"].startswith("install the same version")
+    with replaced_command(ssh_hosts, 1, tmp_path, script):
+        found = examine_as_json(ssh_hosts, "-H", "host0,host1")
+    assert find_problem(found, "host1: ")["to_do"].startswith("install the same version")
 
 
-def test_a_host_without_farandole(ssh_hosts: SshHosts) -> None:
+def test_a_host_without_farandole_is_reported(ssh_hosts: SshHosts) -> None:
     with ssh_hosts.hidden(1, Path(command()).resolve().parent):
-        found = answer(ssh_hosts, "-H", "host1,host2")
-    assert "at the same path" in problem_with(found, "host1: ")["to_do"]
+        found = examine_as_json(ssh_hosts, "-H", "host1,host2")
+    assert "at the same path" in find_problem(found, "host1: ")["to_do"]
 
 
-def test_a_host_that_never_answers(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    with other_program(ssh_hosts, 1, tmp_path, "exec cat >/dev/null"):
-        found = answer(ssh_hosts, "-H", "host0,host1", environment={"FARANDOLE_START_TIMEOUT": "5"})
+def test_a_host_that_never_answers_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    with replaced_command(ssh_hosts, 1, tmp_path, "exec cat >/dev/null"):
+        found = examine_as_json(
+            ssh_hosts, "-H", "host0,host1", environment={"FARANDOLE_START_TIMEOUT": "5"}
+        )
     assert not found["works"]
-    assert "host1 true`" in problem_with(found, "host1: there is no answer after 5 s")["to_do"]
+    assert "host1 true`" in find_problem(found, "host1: there is no answer after 5 s")["to_do"]
 
 
 def test_the_probes_end_with_the_doctor(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     identity = str(ssh_hosts.servers.identity)
     # The probe of host2 never begins, so the doctor waits for it until it is killed.
     with (
-        other_program(ssh_hosts, 2, tmp_path, "exec cat >/dev/null"),
+        replaced_command(ssh_hosts, 2, tmp_path, "exec cat >/dev/null"),
         start(ssh_hosts, "-i", identity, "-H", "host0,host1,host2") as job,
     ):
         while not (ssh_hosts.find(1, "/farandole probe") and ssh_hosts.find(2, "cat")):
@@ -291,14 +297,14 @@ def test_the_probes_end_with_the_doctor(ssh_hosts: SshHosts, tmp_path: Path) -> 
         ssh_hosts.wait_for_end_of(job)
 
 
-def test_flags_without_hosts() -> None:
+def test_flags_for_hosts_need_hosts() -> None:
     for words in (["--ports", "21000"], ["-p", "22"], ["--network-interfaces", "eth0"]):
         job = run("doctor", *words)
         assert job.process.returncode == 2
         assert "name the hosts with -H or --hostfile" in job.errors
 
 
-def test_wrong_flags() -> None:
+def test_wrong_flags_are_rejected() -> None:
     for words, why in (
         (["-H", "host0,-oProxyCommand=x"], "-oProxyCommand=x"),
         (["-H", "host0", "--ports", "9-1"], "FARANDOLE_PORTS"),

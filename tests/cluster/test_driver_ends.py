@@ -1,4 +1,5 @@
-"""How jobs over several hosts that `farandole run -H` starts end: failures, signals, kills."""
+"""The end of jobs over several hosts that `farandole run -H` starts: failures, signals and
+kills."""
 
 from __future__ import annotations
 
@@ -12,86 +13,90 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, kill, made_ssh_hosts, parent_of
-from launched import HANG_SECONDS, Launched, command
+from driven import SshHosts, kill, make_ssh_hosts, parent_of
+from launched import TIMEOUT_SECONDS, CommandRun, command
 from test_stalls import read_errors_until
 
 from ssh_servers import make_key
 
-WAIT = "echo waits as $$; exec sleep 1000"
+WAIT_SCRIPT = "echo waits as $$; exec sleep 1000"
 # The driver ignores a second signal that arrives together with the first.
 SECONDS_BETWEEN_SIGNALS = 0.7
-SLEEP = ["sleep", "1000"]  # what a worker with the script WAIT becomes
+SLEEP_WORDS = ["sleep", "1000"]  # what a worker with the script WAIT_SCRIPT becomes
 POLL_SECONDS = 0.02
-VICTIMS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
+PROCESS_KINDS = ["driver", "ssh", "foreground", "agent", "sshd", "worker"]
 
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as made:
-        yield made
+    with make_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as hosts:
+        yield hosts
 
 
-def boxes(job: Launched) -> int:
+def count_boxes(job: CommandRun) -> int:
     return job.errors.count("─ farandole: the job has failed ─")
 
 
-def waiting_workers(job: Launched, count: int) -> list[int]:
+def waiting_workers(job: CommandRun, count: int) -> list[int]:
     """Wait until `count` workers have started; return their process ids."""
     job.read_until("waits as", times=count)
     return [int(pid) for pid in re.findall(r"waits as (\d+)", job.output)]
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS / 2
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(POLL_SECONDS)
 
 
 @pytest.mark.parametrize("hosts", ["host0,host1,host2", "host1,own,host2"])
-@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("failing_rank", [0, 1, 2])
 def test_a_failing_worker_is_named_in_one_box(
-    ssh_hosts: SshHosts, hosts: str, failing: int
+    ssh_hosts: SshHosts, hosts: str, failing_rank: int
 ) -> None:
     hosts = hosts.replace("own", ssh_hosts.hosts[0].v4)
-    job = ssh_hosts.run("-H", hosts, "sh", "-c", f"test $RANK != {failing} || exit 7; sleep 1000")
+    job = ssh_hosts.run(
+        "-H", hosts, "sh", "-c", f"test $RANK != {failing_rank} || exit 7; sleep 1000"
+    )
     assert job.process.returncode == 7
-    assert boxes(job) == 1
-    host = hosts.split(",")[failing]
-    assert re.search(rf"│ rank {failing} \({host}, pid \d+\) exited with code 7 +│", job.errors)
+    assert count_boxes(job) == 1
+    host = hosts.split(",")[failing_rank]
+    assert re.search(
+        rf"│ rank {failing_rank} \({host}, pid \d+\) exited with code 7 +│", job.errors
+    )
     assert "─ exit code 7 ─" in job.errors
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("failing_rank", [0, 1])
 def test_a_worker_that_fails_after_the_others_have_succeeded(
-    ssh_hosts: SshHosts, failing: int
+    ssh_hosts: SshHosts, failing_rank: int
 ) -> None:
-    job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", f"test $RANK != {failing} || exit 7")
+    job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", f"test $RANK != {failing_rank} || exit 7")
     assert job.process.returncode == 7
-    assert boxes(job) == 1
+    assert count_boxes(job) == 1
 
 
 def test_exit_code_255_is_not_mistaken_for_a_lost_connection(ssh_hosts: SshHosts) -> None:
     job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "test $RANK != 0 || exit 255")
     assert job.process.returncode == 255
-    assert boxes(job) == 1
+    assert count_boxes(job) == 1
     assert "the connection has ended" not in job.errors
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_killed_worker(ssh_hosts: SshHosts, failing: int) -> None:
-    with ssh_hosts.start("-H", "host0,host1", "sh", "-c", f"echo $RANK; {WAIT}") as job:
+@pytest.mark.parametrize("failing_rank", [0, 1])
+def test_a_killed_worker_is_named(ssh_hosts: SshHosts, failing_rank: int) -> None:
+    with ssh_hosts.start("-H", "host0,host1", "sh", "-c", f"echo $RANK; {WAIT_SCRIPT}") as job:
         waiting_workers(job, 2)
-        kill(int(re.findall(rf"\[{failing}\] waits as (\d+)", job.output)[0]))
+        kill(int(re.findall(rf"\[{failing_rank}\] waits as (\d+)", job.output)[0]))
         assert job.end() == 128 + signal.SIGKILL
         ssh_hosts.wait_for_end_of(job)
-    assert boxes(job) == 1
-    assert re.search(rf"rank {failing} \(host{failing}, pid \d+\) was killed", job.errors)
+    assert count_boxes(job) == 1
+    assert re.search(rf"rank {failing_rank} \(host{failing_rank}, pid \d+\) was killed", job.errors)
 
 
 @pytest.mark.parametrize("hosts", ["host0,host1", "host1", "host1,host2"])
-def test_a_program_that_does_not_exist(ssh_hosts: SshHosts, hosts: str) -> None:
+def test_a_program_that_does_not_exist_is_reported(ssh_hosts: SshHosts, hosts: str) -> None:
     job = ssh_hosts.run("-H", hosts, "no-such-program")
     assert job.process.returncode == 127
     assert job.errors.count("command not found: `no-such-program`") == 1
@@ -103,7 +108,7 @@ def test_a_program_that_does_not_exist(ssh_hosts: SshHosts, hosts: str) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])
-def test_a_program_that_is_missing_on_one_host(
+def test_a_program_that_is_missing_on_one_host_is_reported(
     ssh_hosts: SshHosts, node: int, tmp_path: Path
 ) -> None:
     (program := tmp_path / "bin/program").parent.mkdir()
@@ -120,7 +125,7 @@ def test_a_program_that_is_missing_on_one_host(
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_working_directory_that_is_missing_on_one_host(
+def test_a_working_directory_that_is_missing_on_one_host_is_reported(
     ssh_hosts: SshHosts, node: int, tmp_path: Path
 ) -> None:
     (folder := tmp_path / "work/here").mkdir(parents=True)
@@ -133,7 +138,7 @@ def test_a_working_directory_that_is_missing_on_one_host(
     assert job.output == ""
 
 
-def test_a_range_without_a_port_for_the_first_launcher(ssh_hosts: SshHosts) -> None:
+def test_a_port_range_that_is_too_small_is_reported(ssh_hosts: SshHosts) -> None:
     program = (sys.executable, "-c", "import farandole; farandole.init(); print('joined')")
     job = ssh_hosts.run("-H", "host0:1,host1:1", "--ports", "20000", *program)
     assert job.process.returncode == 2
@@ -147,11 +152,11 @@ def test_a_range_without_a_port_for_the_first_launcher(ssh_hosts: SshHosts) -> N
 
 
 @pytest.mark.parametrize("hosts", ["host1,host2", "host2,host1"])
-def test_another_version(ssh_hosts: SshHosts, hosts: str, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("#!/bin/sh\necho farandole agent 0.0.1\nexec cat >&2\n")
-    other.chmod(0o755)
-    with ssh_hosts.other_file(1, Path(command()).resolve(), other):
+def test_another_version_is_rejected(ssh_hosts: SshHosts, hosts: str, tmp_path: Path) -> None:
+    other_program = tmp_path / "other"
+    other_program.write_text("#!/bin/sh\necho farandole agent 0.0.1\nexec cat >&2\n")
+    other_program.chmod(0o755)
+    with ssh_hosts.replaced_file(1, Path(command()).resolve(), other_program):
         job = ssh_hosts.run("-H", hosts, "sh", "-c", "echo here")
     assert job.process.returncode == 1
     lines = job.errors.splitlines()
@@ -162,7 +167,7 @@ def test_another_version(ssh_hosts: SshHosts, hosts: str, tmp_path: Path) -> Non
     assert job.output == ""
 
 
-def test_no_farandole_on_a_host(ssh_hosts: SshHosts) -> None:
+def test_a_host_without_farandole_is_reported(ssh_hosts: SshHosts) -> None:
     path = Path(command()).resolve()
     with ssh_hosts.hidden(1, path.parent):
         job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
@@ -186,7 +191,7 @@ def test_all_hosts_that_fail_are_named(ssh_hosts: SshHosts) -> None:
     assert job.output == ""
 
 
-def test_a_wrong_port(ssh_hosts: SshHosts) -> None:
+def test_a_wrong_ssh_port_is_reported(ssh_hosts: SshHosts) -> None:
     job = ssh_hosts.run("-p", "2", "-H", "host1,host2", "sh", "-c", "echo here")
     assert job.process.returncode == 1
     for name in ("host1", "host2"):
@@ -195,7 +200,7 @@ def test_a_wrong_port(ssh_hosts: SshHosts) -> None:
         )
 
 
-def test_a_wrong_key(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+def test_a_wrong_ssh_key_is_reported(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     make_key(tmp_path / "other")
     job = ssh_hosts.run("-i", str(tmp_path / "other"), "-H", "host1", "sh", "-c", "echo here")
     assert job.process.returncode == 1
@@ -208,12 +213,12 @@ def test_a_wrong_key(ssh_hosts: SshHosts, tmp_path: Path) -> None:
 def known_hosts(ssh_hosts: SshHosts, text: str) -> Iterator[None]:
     """Replace the keys that the driver's host knows."""
     file = ssh_hosts.hosts[0].settings / "ssh/ssh_known_hosts"
-    before = file.read_text()
+    content_before = file.read_text()
     file.write_text(text)
     try:
         yield
     finally:
-        file.write_text(before)
+        file.write_text(content_before)
         (ssh_hosts.servers.home("host0") / ".ssh/known_hosts").unlink(missing_ok=True)
 
 
@@ -252,7 +257,7 @@ def start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize(
-    "noise",
+    "script",
     [
         "echo hello; echo trouble >&2",
         "printf 'no line end'",
@@ -263,21 +268,21 @@ def start_up_file(ssh_hosts: SshHosts, node: int, text: str) -> Iterator[None]:
         "set -e; cd /; export OMP_NUM_THREADS=7",
     ],
 )
-def test_noisy_start_up_files(ssh_hosts: SshHosts, node: int, noise: str) -> None:
-    with start_up_file(ssh_hosts, node, noise + "\n"):
+def test_output_of_start_up_files_does_no_harm(ssh_hosts: SshHosts, node: int, script: str) -> None:
+    with start_up_file(ssh_hosts, node, script + "\n"):
         job = ssh_hosts.run(
             "-H", "host0,host1", "sh", "-c", "echo $RANK $OMP_NUM_THREADS; echo err >&2"
         )
     assert job.process.returncode == 0, job.errors
     assert sorted(job.output.splitlines()) == ["[0] 0 1", "[1] 1 1"]
     assert {"[0] err", "[1] err"} <= set(job.errors.splitlines())
-    if "hello" in noise:
+    if "hello" in script:
         assert f"farandole: host{node}: hello\n" in job.errors
         assert f"farandole: host{node}: trouble\n" in job.errors
 
 
 @pytest.mark.parametrize("text", ["exit 3", "echo sorry; exit 0", "kill -9 $$"])
-def test_a_start_up_file_that_ends_the_session(ssh_hosts: SshHosts, text: str) -> None:
+def test_a_start_up_file_that_ends_the_session_is_reported(ssh_hosts: SshHosts, text: str) -> None:
     with start_up_file(ssh_hosts, 1, text + "\n"):
         job = ssh_hosts.run("-H", "host0,host1", "sh", "-c", "echo here")
     assert job.process.returncode == 1
@@ -294,11 +299,11 @@ def test_a_start_up_file_that_ends_the_session(ssh_hosts: SshHosts, text: str) -
     ],
 )
 def test_wrong_flags_start_nothing(ssh_hosts: SshHosts, words: list[str], message: str) -> None:
-    logins = ssh_hosts.logins(1)
+    logins_before = ssh_hosts.logins(1)
     job = ssh_hosts.run(*words, "sh", "-c", "echo here")
     assert job.process.returncode == 2
     assert message in job.errors
-    assert ssh_hosts.logins(1) == logins
+    assert ssh_hosts.logins(1) == logins_before
 
 
 # Signals.
@@ -323,7 +328,7 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
     with ssh_hosts.start("-H", "host0,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 3)
         job.send(signal.SIGINT)
-        # Node 0 may hear of the signal from node 1 first.
+        # Node 0 may learn of the signal from node 1 first.
         read_errors_until(job, "SIGINT passed on to |the workers of this node get the signal")
         time.sleep(SECONDS_BETWEEN_SIGNALS)
         job.send(signal.SIGINT)
@@ -332,7 +337,7 @@ def test_the_second_signal_kills(ssh_hosts: SshHosts) -> None:
     assert "a second signal (SIGINT); killing" in job.errors
 
 
-def test_a_signal_before_the_job_has_begun(ssh_hosts: SshHosts) -> None:
+def test_a_signal_before_the_job_has_begun_ends_the_driver(ssh_hosts: SshHosts) -> None:
     with (
         start_up_file(ssh_hosts, 1, "echo >&2 late; sleep 1000\n"),
         ssh_hosts.start("-H", "host0,host1", "sh", "-c", "echo here") as job,
@@ -347,21 +352,21 @@ def test_a_signal_before_the_job_has_begun(ssh_hosts: SshHosts) -> None:
     assert job.output == ""
 
 
-def states(pids: list[int]) -> set[str]:
+def process_states(pids: list[int]) -> set[str]:
     return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
 
 
 def test_workers_are_stopped_and_continued(ssh_hosts: SshHosts) -> None:
     hosts = f"{ssh_hosts.hosts[0].v4},host1:2"
-    with ssh_hosts.start("-H", hosts, "sh", "-c", WAIT) as job:
+    with ssh_hosts.start("-H", hosts, "sh", "-c", WAIT_SCRIPT) as job:
         workers = waiting_workers(job, 3)
-        wait_until(lambda: states(workers) == {"S"})
+        wait_until(lambda: process_states(workers) == {"S"})
         for _ in range(2):
             job.send(signal.SIGTSTP)
-            wait_until(lambda: states(workers) == {"T"})
-            wait_until(lambda: states([job.process.pid]) == {"T"})
+            wait_until(lambda: process_states(workers) == {"T"})
+            wait_until(lambda: process_states([job.process.pid]) == {"T"})
             job.send(signal.SIGCONT)
-            wait_until(lambda: states(workers) == {"S"})
+            wait_until(lambda: process_states(workers) == {"S"})
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM
         ssh_hosts.wait_for_end_of(job)
@@ -383,7 +388,7 @@ def test_user_signals_reach_all_workers(ssh_hosts: SshHosts) -> None:
     assert job.output.count("two") == 3
 
 
-def test_nobody_reads_the_output(ssh_hosts: SshHosts) -> None:
+def test_a_closed_output_ends_the_job(ssh_hosts: SshHosts) -> None:
     with ssh_hosts.start("-H", "host0,host1", "yes") as job:
         assert job.process.stdout is not None
         job.process.stdout.readline()
@@ -397,7 +402,7 @@ def test_nobody_reads_the_output(ssh_hosts: SshHosts) -> None:
 # Kills. No process may be left.
 
 
-def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[int]:
+def processes_of_kind(ssh_hosts: SshHosts, job: CommandRun, kind: str, node: int) -> list[int]:
     """List the processes of a kind that belong to the job's part on a host."""
     if kind == "driver":
         return [job.process.pid]
@@ -408,24 +413,24 @@ def victims(ssh_hosts: SshHosts, job: Launched, kind: str, node: int) -> list[in
             if parent_of(pid) == job.process.pid
         ]
     if kind == "foreground":
-        return ssh_hosts.foregrounds(node)
+        return ssh_hosts.foreground_processes(node)
     if kind == "agent":
         return ssh_hosts.agents(node)
     processes = ssh_hosts.processes(node).items()
     if kind == "worker":
-        return [pid for pid, words in processes if words == SLEEP]
+        return [pid for pid, words in processes if words == SLEEP_WORDS]
     return [pid for pid, words in processes if words[0].startswith("sshd: ")]
 
 
 @pytest.mark.parametrize("node", [0, 1])
-@pytest.mark.parametrize("kind", VICTIMS)
+@pytest.mark.parametrize("kind", PROCESS_KINDS)
 def test_nothing_outlives_a_killed_process(ssh_hosts: SshHosts, kind: str, node: int) -> None:
-    script = f"setsid sleep 1001 & {WAIT}"
+    script = f"setsid sleep 1001 & {WAIT_SCRIPT}"
     with ssh_hosts.start("-H", "host0:2,host1:2", "sh", "-c", script) as job:
         waiting_workers(job, 4)
         found: list[int] = []
         while not found:  # a worker may not have started its program yet
-            found = victims(ssh_hosts, job, kind, node)
+            found = processes_of_kind(ssh_hosts, job, kind, node)
         kill(found[-1])
         code = job.end()
         ssh_hosts.wait_for_end_of(job)

@@ -9,23 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from launched import Launched, environment_of, kill, run
+from launched import CommandRun, environment_of, kill, run
 from test_stalls import read_errors_until
 
 WORKER = ("tests/cluster/elastic_worker.py",)
-FAST = ("--cooldown-range", "0,1")
+QUICK_RESTART = ("--cooldown-range", "0,1")
 # The others go on before a new worker is there.
-LATER = ("--cooldown-range", "3,3")
+DELAYED_RESTART = ("--cooldown-range", "3,3")
 
 
 def elastic(
-    workers: int, *arguments: str, least: int = 1, flags: tuple[str, ...] = FAST
+    workers: int, *arguments: str, min_workers: int = 1, flags: tuple[str, ...] = QUICK_RESTART
 ) -> list[str]:
-    sizes = ("-n", str(workers), "--min-workers", str(least))
+    sizes = ("-n", str(workers), "--min-workers", str(min_workers))
     return ["run", *sizes, *flags, sys.executable, *arguments]
 
 
-def pids(launched: Launched) -> dict[int, int]:
+def pids_of_finished_workers(launched: CommandRun) -> dict[int, int]:
     """Return the process ids of the workers that have ended well, by the number of the process."""
     found = re.findall(r"worker (\d+) \(pid (\d+)\) has the right sum", launched.output)
     return {int(number): int(pid) for number, pid in found}
@@ -40,9 +40,9 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("lost", "form"), [(0, "function"), (1, "function"), (0, "step"), (1, "step")]
 )
 def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int, form: str) -> None:
-    waits = {"NEW_WORKERS_FROM": "3"}  # in the middle, for worker 3
-    words = elastic(3, *WORKER, "", form, flags=LATER)
-    with Launched(*words, environment=waits) as launched:
+    environment = {"NEW_WORKERS_FROM": "3"}  # in the middle, for worker 3
+    words = elastic(3, *WORKER, "", form, flags=DELAYED_RESTART)
+    with CommandRun(*words, environment=environment) as launched:
         launched.read_until(f"worker {lost} has rank {lost} of 3 at batch 0")
         started = launched.errors + launched.output
         assert "worker 3" not in started
@@ -50,8 +50,8 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int, form: 
         assert launched.end() == 0, launched.errors
         assert launched.remaining_processes() == []
     survivors = {0, 1, 2} - {lost}
-    assert set(pids(launched)) == survivors | {3}
-    assert victim not in pids(launched).values()
+    assert set(pids_of_finished_workers(launched)) == survivors | {3}
+    assert victim not in pids_of_finished_workers(launched).values()
     assert f"worker {lost} (pid {victim}) was killed by signal 9" in launched.errors
     assert "the job goes on with 2 workers" in launched.errors
     assert "the job goes on with 3 workers" in launched.errors
@@ -59,12 +59,12 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(lost: int, form: 
 
 
 def test_a_training_with_jax_goes_on_without_rank_0() -> None:
-    with Launched(*elastic(3, *WORKER, "", "jax")) as launched:
+    with CommandRun(*elastic(3, *WORKER, "", "jax")) as launched:
         launched.read_until("worker 0 has rank 0 of 3 at batch 0")
         kill(launched, 0)
         assert launched.end() == 0, launched.errors
     assert "the job goes on with 2 workers" in launched.errors
-    assert set(pids(launched)) >= {1, 2}
+    assert set(pids_of_finished_workers(launched)) >= {1, 2}
 
 
 @pytest.mark.parametrize("form", ["function", "step", "jax"])
@@ -72,17 +72,17 @@ def test_a_training_with_jax_goes_on_without_rank_0() -> None:
 def test_every_batch_counts_once(workers: int, form: str) -> None:
     seed = os.environ.get("FARANDOLE_TEST_SEED", "1")
     launched = run(*elastic(workers, *WORKER, seed, form), environment={"NO_STOPS": "1"})
-    shown = f"seed {seed}\n{launched.output}\n{launched.errors}"
-    assert "a batch is missing or counts twice" not in launched.errors, shown
+    messages = f"seed {seed}\n{launched.output}\n{launched.errors}"
+    assert "a batch is missing or counts twice" not in launched.errors, messages
     if launched.process.returncode == 0:
-        assert pids(launched), shown
-    else:  # with bad luck, all workers that have the state fail at the same time
+        assert pids_of_finished_workers(launched), messages
+    else:  # rarely, all workers that have the state fail at the same time
         trained = set(re.findall(r"worker (\d+) has rank", launched.output))
-        failed = set(re.findall(r"worker (\d+) fails", launched.output))
-        assert trained and trained <= failed, shown
+        failed_workers = set(re.findall(r"worker (\d+) fails", launched.output))
+        assert trained and trained <= failed_workers, messages
 
 
-SYNC_FAILS = """
+SYNC_FAILS_PROGRAM = """
 import os, signal, sys, farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
@@ -109,13 +109,13 @@ train(state)
 
 
 def test_a_new_worker_does_not_begin_again_without_the_state() -> None:
-    launched = run(*elastic(2, "-c", SYNC_FAILS))
+    launched = run(*elastic(2, "-c", SYNC_FAILS_PROGRAM))
     assert launched.process.returncode != 0
     assert "no worker is left that has the state of the training" in launched.errors
     assert "without the state" not in launched.errors
 
 
-JOINS_AFTER_LAST_STEP = """
+LATE_JOIN_PROGRAM = """
 import os, time, farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
@@ -139,7 +139,7 @@ print(f"worker {number} ends at batch {state.batch} of {farandole.size()} worker
 
 
 def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
-    launched = run(*elastic(2, "-c", JOINS_AFTER_LAST_STEP))
+    launched = run(*elastic(2, "-c", LATE_JOIN_PROGRAM))
     assert launched.process.returncode == 0, launched.errors
     assert "worker 0 has done batch 3" in launched.output
     for worker in (0, 2):
@@ -148,7 +148,7 @@ def test_a_worker_that_joins_after_the_last_step_does_no_step() -> None:
 
 
 def test_a_stopped_worker_is_killed_and_replaced() -> None:
-    with Launched(*elastic(2, *WORKER)) as launched:
+    with CommandRun(*elastic(2, *WORKER)) as launched:
         launched.read_until("worker 1 has rank 1 of 2 at batch 0")
         stopped = next(
             pid
@@ -158,7 +158,7 @@ def test_a_stopped_worker_is_killed_and_replaced() -> None:
         os.kill(stopped, signal.SIGSTOP)
         assert launched.end() == 0, launched.errors
     assert "worker 1 is still stopped; killing it" in launched.errors
-    assert set(pids(launched)) >= {0}
+    assert set(pids_of_finished_workers(launched)) >= {0}
 
 
 def test_a_failure_at_the_start_ends_the_job() -> None:
@@ -167,7 +167,7 @@ def test_a_failure_at_the_start_ends_the_job() -> None:
     assert "failed before all workers had joined the job in init()" in launched.errors
 
 
-RANK_0_LOADS = """
+LOADING_PROGRAM = """
 import os, sys, farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
@@ -190,18 +190,18 @@ train(state)
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_without_the_rank_0_of_the_start_no_training_begins(workers: int) -> None:
-    launched = run(*elastic(workers, "-c", RANK_0_LOADS, "rank 0 fails"))
+    launched = run(*elastic(workers, "-c", LOADING_PROGRAM, "rank 0 fails"))
     assert launched.process.returncode == 1
     assert "trains" not in launched.output, launched.output
     assert "OSError: the checkpoint cannot be read" in launched.errors, launched.errors
     text = "CallError: rank 0 was lost before it had given its state to the other ranks"
     assert text in launched.errors, launched.errors
-    launched = run(*elastic(workers, "-c", RANK_0_LOADS, "rank 1 fails"))
+    launched = run(*elastic(workers, "-c", LOADING_PROGRAM, "rank 1 fails"))
     assert launched.process.returncode == 0, launched.errors
     assert set(re.findall("trains (.*) weights", launched.output)) == {"loaded"}
 
 
-FAILS_AGAIN = """
+FAILING_PROGRAM = """
 import farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
@@ -220,7 +220,7 @@ train(state)
 
 
 def test_a_failure_that_comes_again_is_shown() -> None:
-    launched = run(*elastic(2, "-c", FAILS_AGAIN))
+    launched = run(*elastic(2, "-c", FAILING_PROGRAM))
     assert launched.process.returncode == 0, launched.errors
     shown = re.findall("rank 1: (failure .*)", launched.errors)
     assert shown == [
@@ -248,7 +248,7 @@ def test_too_few_workers_end_the_job_at_the_limit() -> None:
         "try: calls.barrier()\n"
         "except farandole.GroupLostError: farandole.shutdown(); farandole.init()\n"
     )
-    launched = run(*elastic(2, "-c", program, least=2, flags=flags))
+    launched = run(*elastic(2, "-c", program, min_workers=2, flags=flags))
     assert "fewer than 2 workers could be found within 1 s" in launched.errors
     assert launched.process.returncode == 3
 
@@ -267,7 +267,7 @@ def test_the_limit_of_resets_ends_the_job() -> None:
     assert launched.process.returncode != 0
 
 
-LATE = """
+LATE_WORKER_PROGRAM = """
 import os, sys, time, farandole
 from farandole import calls
 farandole.init()
@@ -281,17 +281,17 @@ except farandole.GroupLostError: farandole.shutdown(); farandole.init()
 
 
 def test_a_worker_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    words = elastic(3, "-c", LATE, str(go), flags=("--stall-warning", "1"))
-    with Launched(*words) as launched:
+    go_file = tmp_path / "go"
+    words = elastic(3, "-c", LATE_WORKER_PROGRAM, str(go_file), flags=("--stall-warning", "1"))
+    with CommandRun(*words) as launched:
         read_errors_until(launched, r"worker 1 \(pid \d+\) has exited with code 3")
         launched.errors = ""  # a worker may also be late at the start
         read_errors_until(launched, r"wait in init\(\) for worker 2; `farandole")
-        go.touch()
+        go_file.touch()
         assert launched.end() == 0, launched.errors
 
 
-CYCLES = """
+CYCLING_PROGRAM = """
 import ctypes, os, time, farandole
 from farandole import calls
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would look like a leak
@@ -321,7 +321,7 @@ print("nothing leaks")
 
 
 def test_forming_the_group_again_leaks_nothing() -> None:
-    launched = run(*elastic(2, "-c", CYCLES))
+    launched = run(*elastic(2, "-c", CYCLING_PROGRAM))
     assert launched.output.count("nothing leaks") == 2, launched.errors
     assert launched.process.returncode == 0
 
@@ -341,7 +341,7 @@ def test_forming_the_group_again_leaks_nothing() -> None:
         (("--min-workers", "1", "--slots-per-host", "2"), "--slots-per-host is for --host-discov"),
     ],
 )
-def test_wrong_flags(flags: tuple[str, ...], text: str) -> None:
+def test_wrong_flags_are_rejected(flags: tuple[str, ...], text: str) -> None:
     launched = run("run", "-n", "2", *flags, "true")
     assert launched.process.returncode == 2
     assert text in launched.errors

@@ -1,17 +1,18 @@
-"""Elastic jobs under random faults: workers die, stop and pause at named places and random times.
+"""Elastic jobs under random faults. Workers die, stop and pause at named failpoints, and at random
+times.
 
-Each job has a seed. Its workers get faults of their own (chaos_worker.py), also while the group
-recovers from an earlier one, and this test kills and stops others from outside. After so many
-faults, the job must end well: every batch has counted once, and all workers have the same weights.
-Only one worker at a time is safe from being killed, so that the state is never lost; the workers
-take turns. To run more of these jobs by hand:
+Each job has a seed, which chooses its faults. Workers fail at failpoints (chaos_worker.py), also
+while the group recovers from an earlier fault, and this test kills and stops workers from outside.
+After a number of faults, the job must succeed: every batch has counted once, and all workers have
+the same weights. One worker at a time is protected from being killed, so that the state is never
+lost. To run more of these jobs:
 
     python tests/cluster/test_elastic_chaos.py --jobs 100 [--seed 7] [--faults 20]
 
-Half of the jobs run on two hosts, which are loopback addresses. There, the launchers of the hosts
-and the one that decides about the members are killed, too.
+Half of the jobs run on two hosts, which are loopback addresses. In these jobs, the test also kills
+the launchers of the hosts, and the launcher that decides about the members.
 
-The faults of a seed are always the same, but the times at which they strike are not.
+A seed always chooses the same faults, but the faults may happen at other times.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from launched import Launched, run
+from launched import CommandRun, run
 
 FAULTS, JOBS = 20, 6
-HANG_SECONDS = 600
-PLACES = (
+TIMEOUT_SECONDS = 600
+FAILPOINTS = (
     *("engine.stopping", "engine.stopped", "rank.wanted", "rank.asked", "rank.given"),
     *("formation.published", "formation.shared", "formation.attached", "formation.counted"),
     *("formation.completed", "formation.departed", "sync.begun", "sync.done"),
     *("step.begun", "step.submitted", "step.waited", "step.compared", "step.committed"),
 )
 WORKER = str(Path(__file__).with_name("chaos_worker.py"))
-FAILPOINT = re.compile(r"process (\d+) is at the failpoint ([\w.]+): (\w+)")
-PROGRESS = re.compile(r"worker (\d+) \(pid (\d+)\) is at batch (\d+)")
+FAILPOINT_PATTERN = re.compile(r"process (\d+) is at the failpoint ([\w.]+): (\w+)")
+PROGRESS_PATTERN = re.compile(r"worker (\d+) \(pid (\d+)\) is at batch (\d+)")
 
 
 def children_of(pid: int) -> list[int]:
@@ -67,36 +68,41 @@ def is_stopped(pid: int) -> bool | None:
     return None if state in "ZX" else state in "Tt"
 
 
-class Chaos:
-    """One job under faults. `faults` counts those that have struck, by their kind."""
+class JobUnderFaults:
+    """One job under faults. `faults` counts the faults that have happened, by their kind."""
 
-    places: set[str]  # where faults of the workers have struck
+    failpoints: set[str]  # at which workers have failed
 
     def __init__(
-        self, seed: str, folder: Path, faults_wanted: int, places_wanted: int = 0, mistake: str = ""
+        self,
+        seed: str,
+        folder: Path,
+        fault_count_min: int,
+        failpoint_count_min: int = 0,
+        mistake: str = "",
     ) -> None:
-        self.chooser = random.Random(f"chaos {seed}")
-        self.workers = self.chooser.choice((3, 4))
-        first_sheltered = self.chooser.randrange(self.workers)
-        self.folder, self.places = folder, set()
-        self.faults_wanted, self.places_wanted = faults_wanted, places_wanted
+        self.generator = random.Random(f"chaos {seed}")
+        self.workers = self.generator.choice((3, 4))
+        first_protected = self.generator.randrange(self.workers)
+        self.folder, self.failpoints = folder, set()
+        self.fault_count_min, self.failpoint_count_min = fault_count_min, failpoint_count_min
         self.faults: Counter[str] = Counter()
-        # One stopped worker is left to the launcher, which kills it after 10 s.
-        self.leaves_one_stopped = self.chooser.random() < 0.3
-        self.to_continue: list[tuple[float, int]] = []  # when, and the process
-        self.strike_at = 0.0
+        # The test does not continue one stopped worker; the launcher kills this worker after 10 s.
+        self.keeps_one_stopped = self.generator.random() < 0.3
+        self.stopped_until: list[tuple[float, int]] = []  # time and process id
+        self.next_fault_at = 0.0
         self.pids: dict[int, int] = {}  # of workers that have trained
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        # With 2, the worker that never dies must sometimes wait for a new one.
-        flags = ("--min-workers", self.chooser.choice("12"), "--cooldown-range", "0,0")
-        self.has_hosts = seed not in ("places", "mistake") and self.chooser.random() < 0.5
+        # With a minimum of 2, the protected worker must sometimes wait for a new worker.
+        flags = ("--min-workers", self.generator.choice("12"), "--cooldown-range", "0,0")
+        self.has_hosts = seed not in ("failpoints", "mistake") and self.generator.random() < 0.5
         hosts = f"127.0.0.1:2,127.0.0.2:{self.workers - 2}"
         size = ("-H", hosts) if self.has_hosts else ("-n", str(self.workers))
-        program = (sys.executable, WORKER, seed, str(first_sheltered), str(folder), mistake)
-        self.launched = Launched(
+        program = (sys.executable, WORKER, seed, str(first_protected), str(folder), mistake)
+        self.launched = CommandRun(
             *("run", *size, *flags, *program),
             environment={"CHAOS_WORKERS": str(self.workers), "OMP_NUM_THREADS": "1"},
-            seconds=HANG_SECONDS,
+            seconds=TIMEOUT_SECONDS,
         )
 
     def run(self) -> int:
@@ -108,20 +114,20 @@ class Chaos:
                 reader.start()
             while any(reader.is_alive() for reader in readers):
                 for line in self._new_lines(0.02):
-                    self._hear(line)
+                    self._process_line(line)
                 self._continue_stopped()
                 if self.is_enough() or any(self.folder.glob("wrong.*")):
-                    (self.folder / "quiet").touch()
-                elif self.pids and time.monotonic() > self.strike_at:
-                    self._strike()
-                    self.strike_at = time.monotonic() + self.chooser.uniform(0.05, 1.0)
+                    (self.folder / "end").touch()
+                elif self.pids and time.monotonic() > self.next_fault_at:
+                    self._inject_fault()
+                    self.next_fault_at = time.monotonic() + self.generator.uniform(0.05, 1.0)
             code = launched.process.wait()
             assert launched.remaining_processes() == []
         return code
 
     def is_enough(self) -> bool:
-        has_all_places = len(self.places) >= self.places_wanted
-        return self.faults.total() >= self.faults_wanted and has_all_places
+        has_all_failpoints = len(self.failpoints) >= self.failpoint_count_min
+        return self.faults.total() >= self.fault_count_min and has_all_failpoints
 
     def _read(self, name: str, stream: IO[str]) -> None:
         for line in stream:
@@ -134,31 +140,31 @@ class Chaos:
             while True:
                 yield self.lines.get_nowait()
 
-    def _hear(self, line: str) -> None:
-        if found := PROGRESS.search(line):
+    def _process_line(self, line: str) -> None:
+        if found := PROGRESS_PATTERN.search(line):
             self.pids[int(found[1])] = int(found[2])
-        if found := FAILPOINT.search(line):
-            pid, place, action = int(found[1]), found[2], found[3]
-            self.places.add(place)
-            self.faults[f"{place} {action}"] += 1
+        if found := FAILPOINT_PATTERN.search(line):
+            pid, failpoint, action = int(found[1]), found[2], found[3]
+            self.failpoints.add(failpoint)
+            self.faults[f"{failpoint} {action}"] += 1
             if action == "stop":
                 self._plan_to_continue(pid)
 
-    def _strike(self) -> None:
+    def _inject_fault(self) -> None:
         """Kill or stop a random worker from outside, or kill a launcher."""
-        if self.has_hosts and self.chooser.random() < 0.2:
+        if self.has_hosts and self.generator.random() < 0.2:
             self._kill_launcher()
             return
-        action = self.chooser.choice(("kill", "stop"))
+        action = self.generator.choice(("kill", "stop"))
         running = [
             pid
             for pid in self.pids.values()
-            if is_stopped(pid) is False and (action == "stop" or not self.is_sheltered(pid))
+            if is_stopped(pid) is False and (action == "stop" or not self.is_protected(pid))
         ]
         if not running:
             return
-        pid = self.chooser.choice(running)
-        if action == "kill" and self.is_sheltered(pid):  # meanwhile
+        pid = self.generator.choice(running)
+        if action == "kill" and self.is_protected(pid):  # protected since the check above
             return
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL if action == "kill" else signal.SIGSTOP)
@@ -167,44 +173,44 @@ class Chaos:
                 self._plan_to_continue(pid)
 
     def _kill_launcher(self) -> None:
-        """Kill one process of the launcher of a host, or of the one that has no workers."""
+        """Kill one process of a host's launcher, or of the launcher that has no workers."""
         launchers = [
             (foreground, agent, children_of(agent))
             for foreground in children_of(self.launched.process.pid)
             for agent in children_of(foreground)
         ]
-        deciding = [launcher for launcher in launchers if not launcher[2]]
-        others = [
+        deciding_launchers = [launcher for launcher in launchers if not launcher[2]]
+        other_launchers = [
             launcher
             for launcher in launchers
-            if launcher[2] and not any(map(self.is_sheltered, launcher[2]))
+            if launcher[2] and not any(map(self.is_protected, launcher[2]))
         ]
-        kind = self.chooser.choice(("deciding launcher", "launcher of a host"))
-        victims = deciding if kind == "deciding launcher" else others
-        # A launcher of a host has no workers, either, until it has got orders. After a fourth quick
-        # loss of the deciding one, the driver would give up.
-        if len(deciding) != 1 or not victims or self.faults[kind] >= 3:
+        kind = self.generator.choice(("deciding launcher", "launcher of a host"))
+        victims = deciding_launchers if kind == "deciding launcher" else other_launchers
+        # A host's launcher has no workers, either, until it gets orders. After a fourth quick loss
+        # of the deciding launcher, the driver would give up.
+        if len(deciding_launchers) != 1 or not victims or self.faults[kind] >= 3:
             return
-        launcher = self.chooser.choice(victims)
-        if any(map(self.is_sheltered, launcher[2])):  # meanwhile
+        launcher = self.generator.choice(victims)
+        if any(map(self.is_protected, launcher[2])):  # protected since the check above
             return
         with suppress(ProcessLookupError):
-            os.kill(launcher[self.chooser.randrange(2)], signal.SIGKILL)
+            os.kill(launcher[self.generator.randrange(2)], signal.SIGKILL)
             self.faults[kind] += 1
 
-    def is_sheltered(self, pid: int) -> bool:
-        return (self.folder / f"sheltered.{pid}").exists()
+    def is_protected(self, pid: int) -> bool:
+        return (self.folder / f"protected.{pid}").exists()
 
     def _plan_to_continue(self, pid: int) -> None:
-        if self.leaves_one_stopped and not self.is_sheltered(pid):
-            self.leaves_one_stopped = False
+        if self.keeps_one_stopped and not self.is_protected(pid):
+            self.keeps_one_stopped = False
             self.faults["left stopped"] += 1
         else:
-            self.to_continue.append((time.monotonic() + self.chooser.uniform(0, 0.4), pid))
+            self.stopped_until.append((time.monotonic() + self.generator.uniform(0, 0.4), pid))
 
     def _continue_stopped(self) -> None:
         waiting = []
-        for when, pid in self.to_continue:
+        for when, pid in self.stopped_until:
             stopped = is_stopped(pid)
             # A failpoint writes its line a moment before it stops the process.
             if stopped and time.monotonic() >= when:
@@ -212,31 +218,32 @@ class Chaos:
                     os.kill(pid, signal.SIGCONT)
             elif stopped is not None:
                 waiting.append((when, pid))
-        self.to_continue = waiting
+        self.stopped_until = waiting
 
 
-def what_is_wrong(chaos: Chaos, code: int) -> str:
-    """Return what the job has done wrong, or an empty text."""
-    if wrong := [file.read_text() for file in chaos.folder.glob("wrong.*")]:
-        return "; ".join(wrong)
+def failure_of_job(job_under_faults: JobUnderFaults, code: int) -> str:
+    """Return a description of the job's failure, or an empty text."""
+    if failure := [file.read_text() for file in job_under_faults.folder.glob("wrong.*")]:
+        return "; ".join(failure)
     if code != 0:
         return f"the job has ended with code {code}"
     if found := re.search(
-        r"Traceback|raised|worker.* exited with code [^0].*", chaos.launched.errors
+        r"Traceback|raised|worker.* exited with code [^0].*", job_under_faults.launched.errors
     ):
         return f"a worker has failed by itself: {found[0]}"
-    ended = re.findall(r"\(pid (\d+)\) has the right ledger", chaos.launched.output)
-    sheltered = {file.suffix[1:] for file in chaos.folder.glob("sheltered.*")}
-    if not sheltered or not sheltered <= set(ended):
-        return f"the sheltered workers {sheltered} must still be there"
-    if not chaos.is_enough():
+    ended_pids = re.findall(r"\(pid (\d+)\) has the right ledger", job_under_faults.launched.output)
+    protected_pids = {file.suffix[1:] for file in job_under_faults.folder.glob("protected.*")}
+    if not protected_pids or not protected_pids <= set(ended_pids):
+        return f"the protected workers {protected_pids} must still be there"
+    if not job_under_faults.is_enough():
         return "the job has ended before there were enough faults"
     return ""
 
 
-def report(chaos: Chaos, seed: str, wrong: str) -> str:
-    shown = f"{chaos.launched.output}\n{chaos.launched.errors}"
-    return f"seed {seed}: {wrong}\n{dict(chaos.faults)}\n{shown}\nseed {seed}: {wrong}"
+def report(job_under_faults: JobUnderFaults, seed: str, failure: str) -> str:
+    messages = f"{job_under_faults.launched.output}\n{job_under_faults.launched.errors}"
+    title = f"seed {seed}: {failure}"
+    return f"{title}\n{dict(job_under_faults.faults)}\n{messages}\n{title}"
 
 
 def seed_of_test(name: object) -> str:
@@ -246,16 +253,18 @@ def seed_of_test(name: object) -> str:
 @pytest.mark.parametrize("job", range(JOBS))
 def test_every_batch_counts_once_under_random_faults(job: int, tmp_path: Path) -> None:
     seed = seed_of_test(job)
-    chaos = Chaos(seed, tmp_path, FAULTS)
-    wrong = what_is_wrong(chaos, chaos.run())
-    assert not wrong, report(chaos, seed, wrong)
+    job_under_faults = JobUnderFaults(seed, tmp_path, FAULTS)
+    failure = failure_of_job(job_under_faults, job_under_faults.run())
+    assert not failure, report(job_under_faults, seed, failure)
 
 
-def test_a_worker_dies_at_each_place(tmp_path: Path) -> None:
-    chaos = Chaos("places", tmp_path, FAULTS, places_wanted=len(PLACES))
-    wrong = what_is_wrong(chaos, chaos.run())
-    assert not wrong, report(chaos, "places", wrong)
-    assert chaos.places == set(PLACES)
+def test_a_worker_dies_at_each_failpoint(tmp_path: Path) -> None:
+    job_under_faults = JobUnderFaults(
+        "failpoints", tmp_path, FAULTS, failpoint_count_min=len(FAILPOINTS)
+    )
+    failure = failure_of_job(job_under_faults, job_under_faults.run())
+    assert not failure, report(job_under_faults, "failpoints", failure)
+    assert job_under_faults.failpoints == set(FAILPOINTS)
 
 
 def test_a_wrong_failpoint_is_rejected() -> None:
@@ -266,8 +275,10 @@ def test_a_wrong_failpoint_is_rejected() -> None:
     )
     assert launched.process.returncode == 1
     assert 'CallError: FARANDOLE_FAILPOINT is "rank.asked:explode:1"; it must be' in launched.errors
-    for place in PLACES:
-        assert (place in launched.errors) == (not place.startswith(("sync", "step"))), place
+    for failpoint in FAILPOINTS:
+        assert (failpoint in launched.errors) == (not failpoint.startswith(("sync", "step"))), (
+            failpoint
+        )
 
 
 @pytest.mark.parametrize(
@@ -275,8 +286,8 @@ def test_a_wrong_failpoint_is_rejected() -> None:
     [("ledger", "the batch 7 counts 2 times, not 1"), ("weights", "the weight 7 of rank")],
 )
 def test_a_mistake_is_found(mistake: str, text: str, tmp_path: Path) -> None:
-    chaos = Chaos("mistake", tmp_path, 1000, mistake=mistake)
-    assert text in what_is_wrong(chaos, chaos.run())
+    job_under_faults = JobUnderFaults("mistake", tmp_path, 1000, mistake=mistake)
+    assert text in failure_of_job(job_under_faults, job_under_faults.run())
 
 
 def main() -> None:
@@ -289,15 +300,18 @@ def main() -> None:
     for seed in range(arguments.seed, arguments.seed + arguments.jobs):
         with tempfile.TemporaryDirectory() as folder:
             begin = time.monotonic()
-            chaos = Chaos(str(seed), Path(folder), arguments.faults)
-            wrong = "it does not end"
+            job_under_faults = JobUnderFaults(str(seed), Path(folder), arguments.faults)
+            failure = "it does not end"
             with suppress(TimeoutError):
-                wrong = what_is_wrong(chaos, chaos.run())
-        total += chaos.faults
+                failure = failure_of_job(job_under_faults, job_under_faults.run())
+        total += job_under_faults.faults
         seconds = time.monotonic() - begin
-        print(f"seed {seed}: {chaos.faults.total()} faults, {seconds:.1f} s {wrong}", flush=True)
-        if wrong:
-            sys.exit(report(chaos, str(seed), wrong))
+        print(
+            f"seed {seed}: {job_under_faults.faults.total()} faults, {seconds:.1f} s {failure}",
+            flush=True,
+        )
+        if failure:
+            sys.exit(report(job_under_faults, str(seed), failure))
     for kind, count in sorted(total.items()):
         print(f"{count:6} {kind}")
     print(f"{total.total():6} faults")

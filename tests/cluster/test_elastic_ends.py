@@ -1,6 +1,6 @@
 """Elastic jobs whose launcher or driver is killed: the workers finish their step, save and end.
 
-The last test kills at random times. More of it by hand, with the times that the workers took:
+The last test kills at random times. To run it more often, and to see how long the workers took:
 
     python tests/cluster/test_elastic_ends.py --jobs 20 [--seed 7]
 """
@@ -22,28 +22,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from driven import kill, made_ssh_hosts, parent_of
-from launched import HANG_SECONDS, Launched, environment_of, run
+from driven import kill, make_ssh_hosts, parent_of
+from launched import TIMEOUT_SECONDS, CommandRun, environment_of, run
 from test_stalls import read_errors_until
 from test_terminal import Terminal
 
 WORKER = (sys.executable, str(Path(__file__).with_name("ending_worker.py")))
-LEDGER = 64  # as in ending_worker.py
-WAIT_SECONDS = HANG_SECONDS / 2  # only a guard: the documented limit is 10 s
+LEDGER_SIZE = 64  # as in ending_worker.py
+WAIT_SECONDS = TIMEOUT_SECONDS / 2  # only a guard: the documented limit is 10 s
 ENDED_EARLY = 75
 HOSTS = ("-H", "127.0.0.1:2,127.0.0.2:1")
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def start(folder: Path, form: str, habit: str = "", *flags: str, seconds: float = 0.01) -> Launched:
+def start(
+    folder: Path, form: str, habit: str = "", *flags: str, seconds: float = 0.01
+) -> CommandRun:
     sizes = () if "-H" in flags else ("-n", "3")
-    return Launched(
+    return CommandRun(
         *("run", *sizes, "--min-workers", "2", *flags, *WORKER, str(folder), form, habit),
         environment={"OMP_NUM_THREADS": "1", "STEP_SECONDS": str(seconds)},
     )
 
 
-def workers_of(job: Launched) -> dict[int, int]:
+def workers_of(job: CommandRun) -> dict[int, int]:
     """Return the process ids of the workers by their numbers."""
     found = {}
     for pid in job.remaining_processes():
@@ -53,7 +55,7 @@ def workers_of(job: Launched) -> dict[int, int]:
     return found
 
 
-def agent_of(job: Launched) -> int:
+def agent_of(job: CommandRun) -> int:
     workers = workers_of(job).values()
     return next(
         pid
@@ -62,44 +64,48 @@ def agent_of(job: Launched) -> int:
     )
 
 
-def kill_foreground(job: Launched) -> None:
+def kill_foreground(job: CommandRun) -> None:
     kill(job.process.pid)
 
 
-def kill_agent(job: Launched) -> None:
+def kill_agent(job: CommandRun) -> None:
     kill(agent_of(job))
 
 
-def kill_both(job: Launched) -> None:
-    kill(job.process.pid, signal.SIGSTOP)  # so that it does not adopt and reap a worker
-    kill(agent_of(job))  # first, because the agent would tell its workers
+def kill_both(job: CommandRun) -> None:
+    # A running foreground process would adopt and reap a worker. A running agent would tell its
+    # workers that the foreground process is dead, so kill the agent first.
+    kill(job.process.pid, signal.SIGSTOP)
+    kill(agent_of(job))
     kill(job.process.pid)
 
 
 KILLS = {"foreground": kill_foreground, "agent": kill_agent, "both": kill_both}
-each_kill = pytest.mark.parametrize("strike", KILLS.values(), ids=KILLS)
+each_kill = pytest.mark.parametrize("kill_launcher", KILLS.values(), ids=KILLS)
 
 
 def each_kill_with(name: str, values: list[str]) -> pytest.MarkDecorator:
     """Try each kill and each value once in the everyday tests, and all pairs in the long ones."""
     pairs = [
-        pytest.param(strike, value, id=f"{kill}-{value}", marks=() if i == j else pytest.mark.long)
-        for i, (kill, strike) in enumerate(KILLS.items())
+        pytest.param(
+            kill_launcher, value, id=f"{kill}-{value}", marks=() if i == j else pytest.mark.long
+        )
+        for i, (kill, kill_launcher) in enumerate(KILLS.items())
         for j, value in enumerate(values)
     ]
-    return pytest.mark.parametrize(("strike", name), pairs)
+    return pytest.mark.parametrize(("kill_launcher", name), pairs)
 
 
 def stop(pid: int) -> None:
-    """Stop a process, and wait until all of its threads have stopped: only then does the kernel
-    count it as stopped."""
+    """Stop a process, and wait until all of its threads have stopped. Before that, the kernel does
+    not count the process as stopped."""
     os.kill(pid, signal.SIGSTOP)
     threads = list(Path(f"/proc/{pid}/task").glob("*/status"))
     while not all("State:\tT" in thread.read_text() for thread in threads):
         time.sleep(0.01)
 
 
-def wait_until_all_have_ended(job: Launched) -> float:
+def wait_until_all_have_ended(job: CommandRun) -> float:
     """Return after how many seconds no process of the job was left."""
     begin = time.monotonic()
     while job.remaining_processes():
@@ -115,8 +121,9 @@ def wait_until_ended(pids: Iterable[int]) -> None:
         time.sleep(0.01)
 
 
-def what_is_wrong(folder: Path, writers: set[int]) -> str:
-    """Check what the workers have saved; return an empty text if all is right."""
+def mistake_in_checkpoints(folder: Path, writers: set[int]) -> str:
+    """Check the saved files of the workers. Return a description of the first mistake, or an empty
+    text."""
     for file in folder.glob("wrong.*"):
         return file.read_text()
     files = {int(file.suffix[1:]): file.read_bytes() for file in folder.glob("checkpoint.*")}
@@ -127,29 +134,29 @@ def what_is_wrong(folder: Path, writers: set[int]) -> str:
         return f"the checkpoints differ: {batches}"
     for data in files.values():
         batch, ledger = pickle.loads(data)[:2]
-        if ledger != [batch // LEDGER + (i < batch % LEDGER) for i in range(LEDGER)]:
+        if ledger != [batch // LEDGER_SIZE + (i < batch % LEDGER_SIZE) for i in range(LEDGER_SIZE)]:
             return f"a batch is missing or counts twice at {batch}: {ledger}"
     return ""
 
 
-def read_progress(job: Launched) -> None:
+def read_progress(job: CommandRun) -> None:
     job.read_until("is at batch", times=3)
 
 
 @each_kill_with("form", ["function", "step", "torch"])
 def test_all_save_the_same_step(
-    strike: Callable[[Launched], None], form: str, tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], form: str, tmp_path: Path
 ) -> None:
     with start(tmp_path, form) as job:
         read_progress(job)
-        strike(job)
+        kill_launcher(job)
         wait_until_all_have_ended(job)
         job.end()
-    assert not what_is_wrong(tmp_path, {0, 1, 2}), job.output + job.errors
-    if strike is kill_foreground:
+    assert not mistake_in_checkpoints(tmp_path, {0, 1, 2}), job.output + job.errors
+    if kill_launcher is kill_foreground:
         assert "the foreground process of the launcher was killed" in job.errors
         assert job.errors.count("its end callbacks are done; exit code 75") == 3
-    if strike is kill_agent:
+    if kill_launcher is kill_agent:
         assert job.process.returncode == 128 + signal.SIGKILL
         assert "was killed by signal 9 (SIGKILL); its workers end after their" in job.errors
 
@@ -161,7 +168,7 @@ def test_the_states_of_all_frontends_are_saved(frontend: str, tmp_path: Path) ->
     program = (sys.executable, str(Path(__file__).with_name("ending_frontend.py")))
     environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "1"}
     words = ("run", "-n", "2", "--min-workers", "2", *program, str(tmp_path), frontend)
-    with Launched(*words, environment=environment) as job:
+    with CommandRun(*words, environment=environment) as job:
         while len(list(tmp_path.glob("trains.*"))) < 2:
             assert job.process.poll() is None, job.end() or job.errors
             time.sleep(0.01)
@@ -175,20 +182,20 @@ def test_the_states_of_all_frontends_are_saved(frontend: str, tmp_path: Path) ->
 
 @each_kill
 def test_a_shell_between_the_launcher_and_the_worker_is_no_obstacle(
-    strike: Callable[[Launched], None], tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], tmp_path: Path
 ) -> None:
     script = shlex.join([*WORKER, str(tmp_path), "function"]) + "; exit $?"
     environment = {"OMP_NUM_THREADS": "1"}
     words = ("run", "-n", "3", "--min-workers", "2", "sh", "-c", script)
-    with Launched(*words, environment=environment) as job:
+    with CommandRun(*words, environment=environment) as job:
         read_progress(job)
-        strike(job)
+        kill_launcher(job)
         wait_until_all_have_ended(job)
         job.end()
-    assert not what_is_wrong(tmp_path, {0, 1, 2}), job.output + job.errors
+    assert not mistake_in_checkpoints(tmp_path, {0, 1, 2}), job.output + job.errors
 
 
-ONE_KNOWS = """
+ONE_RANK_KNOWS_PROGRAM = """
 import sys, farandole
 from farandole import calls, elastic, lifecycle
 from farandole.objects import broadcast_object
@@ -209,7 +216,9 @@ train(state)
 
 
 def test_it_is_enough_if_one_rank_knows_that_the_job_ends() -> None:
-    launched = run("run", "-n", "3", "--min-workers", "3", sys.executable, "-c", ONE_KNOWS)
+    launched = run(
+        "run", "-n", "3", "--min-workers", "3", sys.executable, "-c", ONE_RANK_KNOWS_PROGRAM
+    )
     assert launched.process.returncode == ENDED_EARLY, launched.errors
     assert launched.output.count("saves batch 7") == 3, launched.output + launched.errors
     assert launched.errors.count("rank 1 knows it") == 1
@@ -218,16 +227,16 @@ def test_it_is_enough_if_one_rank_knows_that_the_job_ends() -> None:
 
 @contextmanager
 def subreaper() -> Iterator[None]:
-    """Let orphans of this process become its children, and reap those that are left in the end:
-    other tests check that they leave no child."""
+    """Make orphaned descendants children of this process, and reap those that are left in the end.
+    Other tests check that they leave no child."""
     prctl = ctypes.CDLL(None).prctl
-    before = children_of(os.getpid())
+    children_before = children_of(os.getpid())
     assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     try:
         yield
     finally:
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        for pid in set(children_of(os.getpid())) - set(before):
+        for pid in set(children_of(os.getpid())) - set(children_before):
             os.waitpid(pid, 0)
 
 
@@ -259,64 +268,64 @@ def test_workers_have_the_documented_exit_code(
 
 @each_kill_with("habit", ["hangs", "sleeps", "no commits"])
 def test_a_worker_that_does_not_end_is_killed(
-    strike: Callable[[Launched], None], habit: str, tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], habit: str, tmp_path: Path
 ) -> None:
     with start(tmp_path, "function", habit) as job:
         if habit == "no commits":
             read_progress(job)
         else:
             job.read_until(f"worker 1 {habit}")
-        strike(job)
+        kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))
 
 
 @each_kill
 def test_a_stopped_worker_goes_on_or_is_killed(
-    strike: Callable[[Launched], None], tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], tmp_path: Path
 ) -> None:
     with start(tmp_path, "function") as job:
         read_progress(job)
         stop(workers_of(job)[1])
-        strike(job)
+        kill_launcher(job)
         wait_until_all_have_ended(job)
-    saved = what_is_wrong(tmp_path, {0, 1, 2}) == ""
+    saved = mistake_in_checkpoints(tmp_path, {0, 1, 2}) == ""
     # If no launcher is left to continue a stopped worker, the kernel ends it with SIGHUP.
-    has_nobody_saved = strike is kill_both and not list(tmp_path.glob("checkpoint.*"))
-    assert saved or has_nobody_saved
+    is_no_state_saved = kill_launcher is kill_both and not list(tmp_path.glob("checkpoint.*"))
+    assert saved or is_no_state_saved
 
 
 @each_kill
 def test_output_that_nobody_reads_is_no_obstacle(
-    strike: Callable[[Launched], None], tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], tmp_path: Path
 ) -> None:
     with start(tmp_path, "function", "prints") as job:
         while not list(tmp_path.glob("trains.*")):
             time.sleep(0.01)
         time.sleep(1)  # until the pipes are full; if they are not, the test checks less
         workers = workers_of(job).values()
-        strike(job)
+        kill_launcher(job)
         wait_until_ended(workers)  # without reading the output
         job.end()
         wait_until_all_have_ended(job)
-    assert not what_is_wrong(tmp_path, {0, 1, 2})
+    assert not mistake_in_checkpoints(tmp_path, {0, 1, 2})
 
 
-@pytest.mark.parametrize("struck", ["foreground", "agent", "both"])
-def test_output_to_a_terminal_is_no_obstacle(struck: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", ["foreground", "agent", "both"])
+def test_output_to_a_terminal_is_no_obstacle(killed: str, tmp_path: Path) -> None:
     script = "exec " + shlex.join([*WORKER, str(tmp_path), "function", "prints"])
     terminal = Terminal(3, script, "--min-workers", "2")
     while not list(tmp_path.glob("trains.*")):
         time.sleep(0.01)
     (agent,) = children_of(terminal.pid)
     workers = children_of(agent)
-    if struck != "foreground":
+    if killed != "foreground":
         kill(agent)
-    if struck != "agent":
+    if killed != "agent":
         kill(terminal.pid)
     wait_until_ended(workers)
     terminal.end()
-    assert not what_is_wrong(tmp_path, {0, 1, 2})
+    assert not mistake_in_checkpoints(tmp_path, {0, 1, 2})
 
 
 def children_of(pid: int) -> list[int]:
@@ -326,53 +335,59 @@ def children_of(pid: int) -> list[int]:
 @each_kill
 @pytest.mark.parametrize("form", ["function", "step"])
 def test_if_a_worker_is_lost_too_the_others_end_without_callbacks(
-    strike: Callable[[Launched], None], form: str, tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], form: str, tmp_path: Path
 ) -> None:
     with start(tmp_path, form, "dies") as job:
         job.read_until("worker 1 dies")
-        strike(job)
+        kill_launcher(job)
         wait_until_all_have_ended(job)
         job.end()
     assert not list(tmp_path.glob("checkpoint.*")), "the callbacks were not called"
-    if strike is kill_foreground:
+    if kill_launcher is kill_foreground:
         text = "this rank ends without its end callbacks"
         assert job.errors.count(text) == 2, job.errors
 
 
 @each_kill
 def test_workers_that_wait_in_init_end_too(
-    strike: Callable[[Launched], None], tmp_path: Path
+    kill_launcher: Callable[[CommandRun], None], tmp_path: Path
 ) -> None:
     with start(tmp_path, "function", "waits to join") as job:
         job.read_until("worker 1 (pid")
         job.read_until("comes to init()", times=2)
-        time.sleep(0.5)  # until the others are there; if they are not, the test checks less
-        strike(job)
+        time.sleep(0.5)  # until the other workers have started; otherwise the test checks less
+        kill_launcher(job)
         wait_until_all_have_ended(job)
     assert not list(tmp_path.glob("checkpoint.*"))
 
 
 @pytest.mark.parametrize("form", ["function", "step"])
-@pytest.mark.parametrize("copies", [False, True], ids=["", "copies"])
-def test_all_hosts_end_if_the_driver_is_killed(form: str, copies: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_output_folder", [False, True], ids=["", "copies"])
+def test_all_hosts_end_if_the_driver_is_killed(
+    form: str, has_output_folder: bool, tmp_path: Path
+) -> None:
     # With --output-dir, another process is between the driver and each launcher.
-    flags = (*HOSTS, "--output-dir", str(tmp_path / "output")) if copies else HOSTS
+    flags = (*HOSTS, "--output-dir", str(tmp_path / "output")) if has_output_folder else HOSTS
     with start(tmp_path, form, "", *flags) as job:
         read_progress(job)
         kill(job.process.pid)
         wait_until_all_have_ended(job)
-    assert not what_is_wrong(tmp_path, {0, 1, 2})
+    assert not mistake_in_checkpoints(tmp_path, {0, 1, 2})
 
 
-@pytest.mark.parametrize("driver", [0, 2], ids=["driver on the first host", "driver elsewhere"])
-def test_all_hosts_end_if_the_driver_is_killed_that_uses_ssh(driver: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "driver_host", [0, 2], ids=["driver on the first host", "driver elsewhere"]
+)
+def test_all_hosts_end_if_the_driver_is_killed_that_uses_ssh(
+    driver_host: int, tmp_path: Path
+) -> None:
     (folder := tmp_path / "saved").mkdir()
     words = ("-H", "host0:1,host1:2", "--min-workers", "1", *WORKER, str(folder), "function")
-    with made_ssh_hosts(3, tmp_path) as hosts, hosts.start(*words, driver=driver) as job:
+    with make_ssh_hosts(3, tmp_path) as hosts, hosts.start(*words, driver=driver_host) as job:
         read_progress(job)
         kill(job.process.pid)
         hosts.wait_for_end_of(job)
-    assert not what_is_wrong(folder, {0, 1, 2})
+    assert not mistake_in_checkpoints(folder, {0, 1, 2})
 
 
 def test_workers_that_hang_are_killed_on_all_hosts(tmp_path: Path) -> None:
@@ -406,20 +421,20 @@ class RandomKill:
     """One job whose launcher or driver is killed at a random time."""
 
     def __init__(self, seed: str, folder: Path) -> None:
-        chooser = random.Random(f"ends {seed}")
-        self.way = chooser.choice([*KILLS, "driver"])
-        form = chooser.choice(["function", "step", "torch"])
-        habit = chooser.choice(["", "prints"])
+        generator = random.Random(f"ends {seed}")
+        self.way = generator.choice([*KILLS, "driver"])
+        form = generator.choice(["function", "step", "torch"])
+        habit = generator.choice(["", "prints"])
         self.description = f"{self.way}, {form} {habit}"
-        self.delay = chooser.uniform(0, 1)
+        self.delay = generator.uniform(0, 1)
         flags = HOSTS if self.way == "driver" else ()
-        seconds = chooser.choice([0.0, 0.01, 0.1])
+        seconds = generator.choice([0.0, 0.01, 0.1])
         self.folder, self.job = folder, start(folder, form, habit, *flags, seconds=seconds)
 
     def run(self) -> tuple[float, float]:
         """Return after how many seconds the state was saved, and all workers had ended."""
         with self.job as job:
-            # Nobody reads the output meanwhile.
+            # During this time, the test does not read the output.
             while len(list(self.folder.glob("trains.*"))) < 3:
                 time.sleep(0.01)
             time.sleep(self.delay)
@@ -427,14 +442,14 @@ class RandomKill:
             begin = time.time()
             KILLS.get(self.way, kill_foreground)(job)
             wait_until_ended(workers)
-            ended = time.time() - begin
+            end_seconds = time.time() - begin
             job.end()
             wait_until_all_have_ended(job)
         times = [file.stat().st_mtime for file in self.folder.glob("checkpoint.*")]
-        return max(times, default=0.0) - begin, ended
+        return max(times, default=0.0) - begin, end_seconds
 
-    def what_is_wrong(self) -> str:
-        return what_is_wrong(self.folder, {0, 1, 2})
+    def mistake_in_checkpoints(self) -> str:
+        return mistake_in_checkpoints(self.folder, {0, 1, 2})
 
 
 @pytest.mark.parametrize(
@@ -442,11 +457,11 @@ class RandomKill:
 )
 def test_a_kill_at_a_random_time(number: int, tmp_path: Path) -> None:
     seed = f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{number}"
-    strike = RandomKill(seed, tmp_path)
-    strike.run()
-    wrong = strike.what_is_wrong()
-    shown = f"{strike.job.output[-3000:]}\n{strike.job.errors[-3000:]}"
-    assert not wrong, f"seed {seed} ({strike.description}): {wrong}\n{shown}"
+    random_kill = RandomKill(seed, tmp_path)
+    random_kill.run()
+    mistake = random_kill.mistake_in_checkpoints()
+    messages = f"{random_kill.job.output[-3000:]}\n{random_kill.job.errors[-3000:]}"
+    assert not mistake, f"seed {seed} ({random_kill.description}): {mistake}\n{messages}"
 
 
 def main() -> None:
@@ -457,17 +472,17 @@ def main() -> None:
     times = []
     for seed in range(arguments.seed, arguments.seed + arguments.jobs):
         with tempfile.TemporaryDirectory() as folder:
-            strike = RandomKill(str(seed), Path(folder))
-            times.append(strike.run())
-            wrong = strike.what_is_wrong()
+            random_kill = RandomKill(str(seed), Path(folder))
+            times.append(random_kill.run())
+            mistake = random_kill.mistake_in_checkpoints()
         saved, ended = times[-1]
         print(
-            f"seed {seed}: {strike.description}: saved after {saved:.2f} s, ended after "
-            f"{ended:.2f} s {wrong}",
+            f"seed {seed}: {random_kill.description}: saved after {saved:.2f} s, ended after "
+            f"{ended:.2f} s {mistake}",
             flush=True,
         )
-        if wrong:
-            sys.exit(strike.job.output[-3000:] + strike.job.errors[-3000:])
+        if mistake:
+            sys.exit(random_kill.job.output[-3000:] + random_kill.job.errors[-3000:])
     saved, ended = (max(column) for column in zip(*times, strict=True))
     print(f"{len(times)} jobs: saved after {saved:.2f} s, ended after {ended:.2f} s at most")
 

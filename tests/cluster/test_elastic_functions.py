@@ -1,5 +1,5 @@
-"""Functions that a program runs as elastic jobs: each new worker gets the function, and the results
-are those of the last group."""
+"""Functions that a program runs as elastic jobs. Each new worker gets the function, and the last
+group returns the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched import HANG_SECONDS, guard_against_hanging  # noqa: F401, the guard is autouse
+from launched import TIMEOUT_SECONDS, fail_after_timeout  # noqa: F401, the guard is autouse
 
 import farandole
 from farandole.jobs.channel import IncomingMessage, OutgoingMessage, skip_to_mark
@@ -34,12 +34,14 @@ def own_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-QUICK: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "1"}, "cooldown_range": (0, 0)}
+QUICK_RESTART: dict[str, Any] = {"env": {"OMP_NUM_THREADS": "1"}, "cooldown_range": (0, 0)}
 
 
-def train(deaths: dict[int, int], wanted: int, data: Any = None) -> tuple[int, int, int, Any]:
-    """Train until the workers in `deaths` are dead, and `wanted` workers are in the group. `deaths`
-    has the step before which a worker dies, by its number."""
+def train(deaths: dict[int, int], group_size: int, data: Any = None) -> tuple[int, int, int, Any]:
+    """Train until the workers in `deaths` are dead, and the group has `group_size` workers.
+
+    `deaths` maps the number of a worker to the step before which this worker dies.
+    """
     from farandole import calls, elastic, lifecycle  # noqa: PLC0415
     from farandole.objects import broadcast_object  # noqa: PLC0415
 
@@ -49,7 +51,7 @@ def train(deaths: dict[int, int], wanted: int, data: Any = None) -> tuple[int, i
 
     @(lambda function: elastic.run_fn(function, elastic.reset_job))
     def loop(state: elastic.ObjectState) -> None:
-        while state.step <= max(deaths.values(), default=0) or farandole.size() != wanted:
+        while state.step <= max(deaths.values(), default=0) or farandole.size() != group_size:
             calls.barrier()
             state.step += 1
             if state.step == deaths.get(number):
@@ -65,38 +67,39 @@ def train(deaths: dict[int, int], wanted: int, data: Any = None) -> tuple[int, i
 
 def test_results_are_those_of_the_last_group(capfd: pytest.CaptureFixture[str]) -> None:
     data = np.arange(200_000)
-    results = farandole.run(train, ({1: 10, 2: 20}, 3, data), n=3, min_workers=1, **QUICK)
+    results = farandole.run(train, ({1: 10, 2: 20}, 3, data), n=3, min_workers=1, **QUICK_RESTART)
     assert [(rank, size) for _, rank, size, _ in results] == [(0, 3), (1, 3), (2, 3)]
     numbers = {number for number, *_ in results}
     assert 0 in numbers and not numbers & {1, 2}, numbers
     assert all(np.array_equal(result[3], data) for result in results)
-    shown = capfd.readouterr()
-    assert "[2] ValueError: worker 2 has no data" in shown.err
-    assert "was killed by signal 9 (SIGKILL)" in shown.err
+    captured = capfd.readouterr()
+    assert "[2] ValueError: worker 2 has no data" in captured.err
+    assert "was killed by signal 9 (SIGKILL)" in captured.err
 
 
 def test_there_are_fewer_results_than_workers_at_the_start() -> None:
-    slow = QUICK | {"cooldown_range": (600, 600)}
-    results = farandole.run(train, ({0: 5, 1: 9}, 2), n=4, min_workers=2, **slow)
+    slow_restart = QUICK_RESTART | {"cooldown_range": (600, 600)}
+    results = farandole.run(train, ({0: 5, 1: 9}, 2), n=4, min_workers=2, **slow_restart)
     assert sorted(result[0] for result in results) == [2, 3]
     assert [result[1:3] for result in results] == [(0, 2), (1, 2)]
 
 
 def test_a_job_that_cannot_go_on_names_the_worker_and_the_reason() -> None:
     with pytest.raises(farandole.WorkerError, match=r"^worker 0 \(pid \d+\) raised ") as caught:
-        farandole.run(train, ({0: 5}, 9), n=1, min_workers=1, **QUICK)
+        farandole.run(train, ({0: 5}, 9), n=1, min_workers=1, **QUICK_RESTART)
     text = "the job ends: no worker is left that has the state of the training"
     assert "ValueError: worker 0 has no data" in str(caught.value) and text in str(caught.value)
     assert (caught.value.rank, caught.value.exception_type) == (0, "ValueError")
 
     # The second change, in which a new worker joins, is not allowed.
-    later = QUICK | {"cooldown_range": (3, 3)}  # worker 0 goes on before the new worker is there
+    # Worker 0 goes on before the new worker is there.
+    delayed_restart = QUICK_RESTART | {"cooldown_range": (3, 3)}
     with pytest.raises(farandole.FarandoleError, match=r"the limit of 1 resets is reached"):
-        farandole.run(train, ({1: 5}, 9), n=2, min_workers=1, reset_limit=1, **later)
+        farandole.run(train, ({1: 5}, 9), n=2, min_workers=1, reset_limit=1, **delayed_restart)
 
-    slow = QUICK | {"cooldown_range": (60, 60), "elastic_timeout": 1}
+    slow_restart = QUICK_RESTART | {"cooldown_range": (60, 60), "elastic_timeout": 1}
     with pytest.raises(farandole.WorkerError, match="fewer than 2 workers could be found"):
-        farandole.run(train, ({1: 5}, 9), n=2, min_workers=2, **slow)
+        farandole.run(train, ({1: 5}, 9), n=2, min_workers=2, **slow_restart)
 
 
 def test_a_worker_that_ends_well_without_a_result_is_an_error() -> None:
@@ -107,14 +110,14 @@ def test_a_worker_that_ends_well_without_a_result_is_an_error() -> None:
 
     text = r"^worker 1 \(pid \d+\) exited with code 0 before its function had returned"
     with pytest.raises(farandole.WorkerError, match=text):
-        farandole.run(leave, n=2, min_workers=1, **QUICK)
+        farandole.run(leave, n=2, min_workers=1, **QUICK_RESTART)
 
 
 def test_functions_that_join_no_job_are_ordered_by_slot() -> None:
     def slot() -> int:
         return int(os.environ["FARANDOLE_RANK"])
 
-    assert farandole.run(slot, n=3, min_workers=1, **QUICK) == [0, 1, 2]
+    assert farandole.run(slot, n=3, min_workers=1, **QUICK_RESTART) == [0, 1, 2]
 
 
 def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
@@ -126,12 +129,12 @@ def test_ctrl_c_ends_an_elastic_job(capfd: pytest.CaptureFixture[str]) -> None:
     def wait(folder: str) -> None:
         farandole.init()
         (Path(folder) / "runs").touch()
-        time.sleep(HANG_SECONDS)
+        time.sleep(TIMEOUT_SECONDS)
 
     with tempfile.TemporaryDirectory() as folder:
         threading.Thread(target=interrupt_when_it_runs, args=(Path(folder),)).start()
         with pytest.raises(KeyboardInterrupt):
-            farandole.run(wait, (folder,), n=2, min_workers=1, **QUICK)
+            farandole.run(wait, (folder,), n=2, min_workers=1, **QUICK_RESTART)
 
 
 HOSTS = [f"127.0.0.{number}" for number in (1, 2, 3)]  # this host, so ssh is not needed
@@ -178,7 +181,7 @@ def test_a_function_of_the_program_lists_the_hosts(
 
     results = farandole.run(
         *(train_with_sizes, (str(tmp_path), [2, 4, 3])),
-        **QUICK,
+        **QUICK_RESTART,
         min_workers=2,
         max_workers=4,
         discover_hosts=hosts,
@@ -188,11 +191,11 @@ def test_a_function_of_the_program_lists_the_hosts(
     errors = capfd.readouterr().err
     assert errors.count("RuntimeError: the cloud is down\nThe hosts stay as they are.") == 1
     assert "it has returned 7\nThe hosts stay as they are." in errors
-    assert "_call_again" not in errors
+    assert "_call_repeatedly" not in errors
     # A call of hosts() that has begun may still run.
     for thread in threading.enumerate():
         if thread.name == "farandole-hosts":
-            thread.join(HANG_SECONDS)
+            thread.join(TIMEOUT_SECONDS)
             assert not thread.is_alive()
     assert not list(tmp_path.glob("farandole*"))
 
@@ -207,7 +210,7 @@ def test_a_command_lists_the_hosts(kind: str, tmp_path: Path) -> None:
     source = script if kind == "path" else lines
     results = farandole.run(
         *(train_with_sizes, (str(tmp_path), [3])),
-        **QUICK,
+        **QUICK_RESTART,
         n=3,
         min_workers=2,
         slots_per_host=2,
@@ -251,7 +254,7 @@ def test_the_launcher_of_a_lost_host_gets_new_channels(tmp_path: Path) -> None:
 
     hosts = ",".join(f"{host}:1" for host in HOSTS)
     results = farandole.run(
-        train_and_lose_a_host, (str(tmp_path),), hosts=hosts, min_workers=1, **QUICK
+        train_and_lose_a_host, (str(tmp_path),), hosts=hosts, min_workers=1, **QUICK_RESTART
     )
     assert {result[2] for result in results} == {0, 1, 2}
     assert [result[1] for result in results] == [0, 1, 2]
@@ -263,7 +266,7 @@ def test_a_lost_result_is_an_error() -> None:
         worker.exit_code, worker.state = 0, "done"
     for worker, place in zip(workers, ((4, 2, 3), (4, 0, 3), (3, 1, 3)), strict=True):
         worker._outcome = {"kind": "result", "type": "int", "place": place}
-        worker._value = place[1]
+        worker._result = place[1]
     job = LaunchedJob(JobPlan(workers, [], [], {}))
     job.exit_code = 0
     with pytest.raises(farandole.FarandoleError, match=r"results of the ranks \[1\] are lost"):
@@ -273,7 +276,7 @@ def test_a_lost_result_is_an_error() -> None:
 
 
 class Slot:
-    """A slot whose workers are threads that die at random places."""
+    """A slot whose workers are threads. They die at random points of a transfer."""
 
     def __init__(self, message: list[bytes]) -> None:
         end, self.workers_end = socket.socketpair()
@@ -282,7 +285,7 @@ class Slot:
 
     def follow(self, worker: Worker, run: threading.Thread) -> None:
         """Do what the thread that follows the job does, until the worker has ended."""
-        self.channel.begin(worker)
+        self.channel.send_to(worker)
         run.start()
         while run.is_alive():
             self._serve(0.001)
@@ -298,56 +301,56 @@ class Slot:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_new_worker_gets_the_function_whatever_the_last_one_has_read(seed: int) -> None:
-    chooser = random.Random(seed)
-    message = [b"{}", chooser.randbytes(chooser.choice((10, 3000, 2_000_000)))]
+    generator = random.Random(seed)
+    message = [b"{}", generator.randbytes(generator.choice((10, 3000, 2_000_000)))]
     slot = Slot(message)
 
-    def read_some(count: int) -> None:
+    def read_and_close(count: int) -> None:
         while count > 0 and (got := len(slot.workers_end.recv(min(count, 1 << 16)))):
             count -= got
 
-    def answer(part: float) -> None:
+    def answer_and_die(fraction: float) -> None:
         assert skip_to_mark(slot.workers_end)
         call = IncomingMessage()
         call.advance(slot.workers_end)
         assert call.parts == message
         outcome = OutgoingMessage([b'{"kind": "result", "type": "int", "place": [3, 1, 2]}', reply])
-        if part == 1:
+        if fraction == 1:
             outcome.advance(slot.workers_end)
-        else:  # it dies in the middle of its answer
-            slot.workers_end.send(b"".join(outcome._rest)[: int(part * len(reply))])
+        else:  # the worker dies in the middle of its answer
+            slot.workers_end.send(b"".join(outcome._unsent)[: int(fraction * len(reply))])
 
-    reply = chooser.randbytes(50_000)
-    for _ in range(chooser.randrange(4)):
-        if chooser.random() < 0.5:
-            count = chooser.choice((0, 1, 15, 16, 17, 40, 2000, 100_000))
+    reply = generator.randbytes(50_000)
+    for _ in range(generator.randrange(4)):
+        if generator.random() < 0.5:
+            count = generator.choice((0, 1, 15, 16, 17, 40, 2000, 100_000))
             size = sum(map(len, message)) + 40
-            dying = threading.Thread(target=read_some, args=(min(count, size),))
+            worker_thread = threading.Thread(target=read_and_close, args=(min(count, size),))
         else:
-            dying = threading.Thread(target=answer, args=(chooser.random(),))
+            worker_thread = threading.Thread(target=answer_and_die, args=(generator.random(),))
         worker = Worker(0, "", True)
-        slot.follow(worker, dying)
+        slot.follow(worker, worker_thread)
         assert worker.state == "failed"
     worker = Worker(0, "", True)
-    slot.follow(worker, threading.Thread(target=answer, args=(1,)))
-    assert worker.state == "done" and worker.place == (3, 1, 2)
+    slot.follow(worker, threading.Thread(target=answer_and_die, args=(1,)))
+    assert worker.state == "done" and worker.last_epoch_rank_and_size == (3, 1, 2)
     assert bytes(worker._incoming.parts[1]) == reply
     slot.channel.close()
 
 
 def test_the_mark_is_found_at_any_place() -> None:
-    ours, theirs = socket.socketpair()
+    own_end, other_end = socket.socketpair()
     message = OutgoingMessage([b"abc"], is_marked=True)
-    mark = bytes(message._rest[0])
+    mark = bytes(message._unsent[0])
     for before in (b"", mark[:-1], mark[:15] * 3, bytes(70_000), mark[:7] + mark[:7]):
-        ours.send(before[:3])
-        sender = threading.Thread(target=lambda before=before: ours.sendall(before[3:] + mark))
+        own_end.send(before[:3])
+        sender = threading.Thread(target=lambda before=before: own_end.sendall(before[3:] + mark))
         sender.start()
-        assert skip_to_mark(theirs)
+        assert skip_to_mark(other_end)
         sender.join()
-        ours.send(b"x")
-        assert theirs.recv(9) == b"x"
-    ours.send(mark[:9])
-    ours.close()
-    assert not skip_to_mark(theirs)
+        own_end.send(b"x")
+        assert other_end.recv(9) == b"x"
+    own_end.send(mark[:9])
+    own_end.close()
+    assert not skip_to_mark(other_end)
     assert re.fullmatch(rb"(?s).{16}", mark)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, kill, made_ssh_hosts
-from launched import HANG_SECONDS, Launched, run
-from test_elastic import LATER, environment_of, pids
+from driven import SshHosts, kill, make_ssh_hosts
+from launched import TIMEOUT_SECONDS, CommandRun, run
+from test_elastic import DELAYED_RESTART, environment_of, pids_of_finished_workers
 from test_hosts import Job
 from test_stalls import read_errors_until
 
@@ -24,17 +24,17 @@ NEW_WORKERS_FROM_3 = {"NEW_WORKERS_FROM": "3"}
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as made:
-        yield made
+    with make_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as hosts:
+        yield hosts
 
 
 def worker_of(ssh_hosts: SshHosts, node: int, number: int) -> int:
     """Return the process id of the worker with this number on a host."""
-    wanted = f"FARANDOLE_ELASTIC_WORKER={number}\0"
-    return next(pid for pid in ssh_hosts.processes(node) if wanted in environment_of(pid))
+    expected = f"FARANDOLE_ELASTIC_WORKER={number}\0"
+    return next(pid for pid in ssh_hosts.processes(node) if expected in environment_of(pid))
 
 
-def ssh_of(ssh_hosts: SshHosts, job: Launched, node: int) -> int:
+def ssh_of(ssh_hosts: SshHosts, job: CommandRun, node: int) -> int:
     """Return the process id of the driver's ssh process for a host."""
     found = ssh_hosts.find(0, "ssh -T", f"host{node}", parents=[job.process.pid])
     assert len(found) == 1
@@ -42,13 +42,13 @@ def ssh_of(ssh_hosts: SshHosts, job: Launched, node: int) -> int:
 
 
 def wait_until_ended(pid: int) -> None:
-    deadline = time.monotonic() + HANG_SECONDS / 2
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def read_start(job: Launched, workers: int) -> None:
+def read_start(job: CommandRun, workers: int) -> None:
     for worker in range(workers):
         job.read_until(f"worker {worker} has rank {worker} of {workers} at batch 0")
 
@@ -56,13 +56,13 @@ def read_start(job: Launched, workers: int) -> None:
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_killed_worker_is_replaced_on_its_host(ssh_hosts: SshHosts, lost: int) -> None:
     with ssh_hosts.start(
-        "-H", "host0:2,host1:1", *FLAGS, *LATER, *WORKER, environment=NEW_WORKERS_FROM_3
+        "-H", "host0:2,host1:1", *FLAGS, *DELAYED_RESTART, *WORKER, environment=NEW_WORKERS_FROM_3
     ) as job:
         read_start(job, 3)
         kill(worker_of(ssh_hosts, lost // 2, lost))
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {0, 1, 2, 3} - {lost}, job.errors
+    assert set(pids_of_finished_workers(job)) == {0, 1, 2, 3} - {lost}, job.errors
     assert f"worker {lost} (pid " in job.errors
     assert "the job goes on with 2 workers" in job.errors
     assert re.search(r"worker 3 has rank [12] of 3 at batch [1-9]", job.output)
@@ -77,8 +77,8 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
         kill(ssh_hosts.agents(1)[0] if victim == "launcher" else ssh_of(ssh_hosts, job, 1))
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) >= {0, 3}, job.errors
-    assert not {1, 2} & set(pids(job))
+    assert set(pids_of_finished_workers(job)) >= {0, 3}, job.errors
+    assert not {1, 2} & set(pids_of_finished_workers(job))
     assert "node 2 (host1) is gone" in job.errors
     assert "the job goes on with 1 worker\n" in job.errors
     assert "farandole agent:" not in job.output
@@ -87,7 +87,8 @@ def test_a_lost_node_comes_back(ssh_hosts: SshHosts, victim: str) -> None:
 
 @pytest.mark.parametrize("frozen", ["host", "launcher"])
 def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, frozen: str) -> None:
-    """As if somebody froze its container: all its connections stay open, and its kernel answers."""
+    """All processes of the host or of its launcher are stopped, as in a frozen container. Their
+    connections stay open, and the kernel still answers."""
     with ssh_hosts.start(
         "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment={"NEW_WORKERS_FROM": "2"}
     ) as job:
@@ -97,7 +98,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
         for pid in processes:
             kill(pid, signal.SIGSTOP)
         if frozen == "launcher":
-            kill(worker)  # nobody can tell the others
+            kill(worker)  # its launcher cannot tell the others
         try:
             job.read_until("has rank 0 of 1")
             job.read_until("worker 2 has rank 1 of 2")
@@ -106,7 +107,7 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
                 kill(pid, signal.SIGCONT)
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {0, 2}, job.errors
+    assert set(pids_of_finished_workers(job)) == {0, 2}, job.errors
     assert not os.path.exists(f"/proc/{worker}")
     assert "node 2 (host1) is gone: it has said nothing for 10 s" in job.errors
 
@@ -121,9 +122,9 @@ def test_a_host_that_is_frozen_does_not_stop_the_others(ssh_hosts: SshHosts, fro
 def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
     ssh_hosts: SshHosts, hosts: str, lost: int
 ) -> None:
-    """A node sent no keep-alive any more, and torchrun did not restart the training: the others
-    waited for it. Here, the others go on without the host, which may come back. test_known_bugs.py
-    has more such tests."""
+    """In the report, a node sent no keep-alive any more. torchrun did not restart the training, and
+    the other nodes waited for this node. Here, the others go on without the host, which may come
+    back. test_known_bugs.py has more such tests."""
     size = len(hosts.split(","))
     new_workers = {"NEW_WORKERS_FROM": str(size)}
     with ssh_hosts.start("-H", hosts, *FLAGS, *WORKER, environment=new_workers) as job:
@@ -137,15 +138,15 @@ def test_a_host_that_is_cut_off_comes_back_pytorch_111646(
             ssh_hosts.hosts[1].plug()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {*range(size), size} - {lost}, job.errors
+    assert set(pids_of_finished_workers(job)) == {*range(size), size} - {lost}, job.errors
     assert f"node {lost + 1} (host1) is gone" in job.errors
 
 
 def first_launcher(ssh_hosts: SshHosts, victim: str) -> int:
     """Return the foreground process, or the agent, of the launcher that has no workers."""
-    deadline = time.monotonic() + HANG_SECONDS / 2
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while time.monotonic() < deadline:
-        for foreground in ssh_hosts.foregrounds(0):
+        for foreground in ssh_hosts.foreground_processes(0):
             agents = ssh_hosts.find(0, "/farandole agent", parents=[foreground])
             if agents and not ssh_hosts.find(0, parents=agents):
                 return foreground if victim == "foreground" else agents[0]
@@ -167,7 +168,9 @@ def test_the_launcher_that_decides_is_replaced(ssh_hosts: SshHosts, victim: str)
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
     assert job.errors.count("starting another one") == 2
-    assert len(pids(job)) == 3 and {0, 1} < set(pids(job)), job.output
+    assert len(pids_of_finished_workers(job)) == 3 and {0, 1} < set(
+        pids_of_finished_workers(job)
+    ), job.output
     assert "farandole agent:" not in job.output
 
 
@@ -183,7 +186,7 @@ def test_a_signal_ends_the_job_on_all_hosts(ssh_hosts: SshHosts, number: int) ->
     assert "is gone" not in job.errors
 
 
-class Listed:
+class HostList:
     """The hosts that a job may use, as its discovery command finds them."""
 
     def __init__(self, folder: Path) -> None:
@@ -197,141 +200,151 @@ class Listed:
     def set_and_wait(self, *hosts: str) -> None:
         """Wait until the driver has surely used the list."""
         self.set(*hosts)
-        before = self.count.read_text().count(".")
-        deadline = time.monotonic() + HANG_SECONDS / 2
-        while self.count.read_text().count(".") < before + 3:
+        count_before = self.count.read_text().count(".")
+        deadline = time.monotonic() + TIMEOUT_SECONDS / 2
+        while self.count.read_text().count(".") < count_before + 3:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    def flags(self, most: int) -> list[str]:
+    def flags(self, max_workers: int) -> list[str]:
         command = f"cat {self.path}; printf . >> {self.count}"
-        return [*FLAGS, "--max-workers", str(most), "--host-discovery-script", command]
+        return [*FLAGS, "--max-workers", str(max_workers), "--host-discovery-script", command]
 
     def environment(self) -> dict[str, str]:
         return {"HOLD_UNTIL": str(self.stop)}
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> Listed:
-    return Listed(tmp_path)
+def host_list(tmp_path: Path) -> HostList:
+    return HostList(tmp_path)
 
 
-def test_hosts_that_are_listed_join_and_others_leave(ssh_hosts: SshHosts, listed: Listed) -> None:
-    listed.set("host0:1")
-    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
+def test_hosts_that_are_listed_join_and_others_leave(
+    ssh_hosts: SshHosts, host_list: HostList
+) -> None:
+    host_list.set("host0:1")
+    with ssh_hosts.start(*host_list.flags(4), *WORKER, environment=host_list.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
-        listed.set("host0:1", "host1:2", "host2:1")
+        host_list.set("host0:1", "host1:2", "host2:1")
         job.read_until("of 4 at batch", times=4)
-        listed.set("host0:1", "host2:1")
+        host_list.set("host0:1", "host2:1")
         read_errors_until(job, "node 2 has left")
-        listed.set("host0:1", "host2:1", "host1:2")
+        host_list.set("host0:1", "host2:1", "host1:2")
         job.read_until("of 4 at batch", times=8)
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {0, 3, 4, 5}, job.output + job.errors
+    assert set(pids_of_finished_workers(job)) == {0, 3, 4, 5}, job.output + job.errors
     for text in ("node 2 takes part", "node 3 takes part", "node 2 has left", "is listed again"):
         assert text in job.errors, job.errors
     assert "killed" not in job.errors
 
 
 def test_a_host_that_must_leave_twice_stays_as_long_as_it_is_needed(
-    ssh_hosts: SshHosts, listed: Listed
+    ssh_hosts: SshHosts, host_list: HostList
 ) -> None:
-    listed.set("host0:1", "host1:1")
-    flags = [*listed.flags(2), "--min-workers", "2"]
-    with ssh_hosts.start(*flags, *WORKER, environment=listed.environment()) as job:
+    host_list.set("host0:1", "host1:1")
+    flags = [*host_list.flags(2), "--min-workers", "2"]
+    with ssh_hosts.start(*flags, *WORKER, environment=host_list.environment()) as job:
         read_start(job, 2)
-        listed.set_and_wait("host0:1")  # the job needs two workers
-        listed.set_and_wait("host0:1", "host1:1")
-        listed.set_and_wait("host0:1")
+        host_list.set_and_wait("host0:1")  # the job needs two workers
+        host_list.set_and_wait("host0:1", "host1:1")
+        host_list.set_and_wait("host0:1")
         worker_of(ssh_hosts, 1, 1)  # it still runs
-        listed.set("host0:1", "host2:1")
+        host_list.set("host0:1", "host2:1")
         read_errors_until(job, "node 2 has left")
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
         ssh_hosts.wait_for_end_of(job)
-    assert set(pids(job)) == {0, 2}, job.output + job.errors
+    assert set(pids_of_finished_workers(job)) == {0, 2}, job.output + job.errors
 
 
-def test_there_are_never_more_workers_than_allowed(ssh_hosts: SshHosts, listed: Listed) -> None:
-    listed.set("host0:1", "host1:2")
-    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
+def test_there_are_never_more_workers_than_allowed(
+    ssh_hosts: SshHosts, host_list: HostList
+) -> None:
+    host_list.set("host0:1", "host1:2")
+    with ssh_hosts.start(*host_list.flags(4), *WORKER, environment=host_list.environment()) as job:
         read_start(job, 3)
-        listed.set("host0:1", "host1:2", "host2:5")
+        host_list.set("host0:1", "host1:2", "host2:5")
         job.read_until("of 4 at batch", times=4)
         kill(worker_of(ssh_hosts, 1, 1))
         job.read_until("of 4 at batch", times=8)
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
     assert max(map(int, re.findall(r"of (\d+) at batch", job.output))) == 4
 
 
-def test_a_host_that_cannot_be_reached_stops_nobody(ssh_hosts: SshHosts, listed: Listed) -> None:
-    listed.set("host0:1")
-    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
+def test_a_host_that_cannot_be_reached_stops_nobody(
+    ssh_hosts: SshHosts, host_list: HostList
+) -> None:
+    host_list.set("host0:1")
+    with ssh_hosts.start(*host_list.flags(4), *WORKER, environment=host_list.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
-        listed.set("host0:1", "no-such-host:1", "host1:2")
+        host_list.set("host0:1", "no-such-host:1", "host1:2")
         job.read_until("of 3 at batch", times=3)
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
     assert "no-such-host: " in job.errors
 
 
-def test_a_list_that_cannot_be_read_changes_nothing(ssh_hosts: SshHosts, listed: Listed) -> None:
-    listed.set("host0:1", "host1:1")
-    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
+def test_a_list_that_cannot_be_read_changes_nothing(
+    ssh_hosts: SshHosts, host_list: HostList
+) -> None:
+    host_list.set("host0:1", "host1:1")
+    with ssh_hosts.start(*host_list.flags(4), *WORKER, environment=host_list.environment()) as job:
         read_start(job, 2)
-        listed.set("host0:many")
+        host_list.set("host0:many")
         read_errors_until(job, "the hosts stay as they are")
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
-    assert set(pids(job)) == {0, 1}
+    assert set(pids_of_finished_workers(job)) == {0, 1}
     assert "line 1" in job.errors
 
 
 def test_nodes_that_users_start_leave_and_come_back(ssh_hosts: SshHosts, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     assert run("secret", str(secret)).process.returncode == 0
-    stop = tmp_path / "stop"
-    script = f"HOLD_UNTIL={stop} exec {' '.join(WORKER)}"
+    stop_file = tmp_path / "stop"
+    script = f"HOLD_UNTIL={stop_file} exec {' '.join(WORKER)}"
     job = Job(ssh_hosts.hosts, secret)
     try:
         zero = job.start(0, script, *FLAGS)
-        one = job.start(1, script, *FLAGS, workers=2)
-        one.read_until("worker 2 has rank 2 of 3")
-        # `ip netns exec` replaces itself by the launcher, so the pid is that of the launcher.
-        kill(one.process.pid, signal.SIGTERM)
-        one.end()
-        assert "this node leaves the job at its next commit" in one.errors
+        node_1 = job.start(1, script, *FLAGS, workers=2)
+        node_1.read_until("worker 2 has rank 2 of 3")
+        # `ip netns exec` replaces itself by the launcher, so this is the pid of the launcher.
+        kill(node_1.process.pid, signal.SIGTERM)
+        node_1.end()
+        assert "this node leaves the job at its next commit" in node_1.errors
         zero.read_until("worker 0 has rank 0 of 1")
         other_size = job.start(1, script, *FLAGS, workers=1)
         assert other_size.end() == 2
         assert re.search(r"node 1 \(\S+\) had 2 workers, so it can come back", other_size.errors)
-        again = job.start(1, script, *FLAGS, workers=2)
-        again.read_until("of 3 at batch", times=2)
-        stop.touch()
-        assert zero.end() == again.end() == 0
+        restarted = job.start(1, script, *FLAGS, workers=2)
+        restarted.read_until("of 3 at batch", times=2)
+        stop_file.touch()
+        assert zero.end() == restarted.end() == 0
     finally:
         job.close()
     assert "node 1 leaves at the next commit" in zero.errors
     assert "node 1 has left" in zero.errors
     assert "node 1 takes part again" in zero.errors
-    assert set(pids(zero)) == {0} and set(pids(again)) == {3, 4}
+    assert set(pids_of_finished_workers(zero)) == {0} and set(
+        pids_of_finished_workers(restarted)
+    ) == {3, 4}
 
 
 def test_a_host_that_is_being_started_at_the_end_changes_nothing(
-    ssh_hosts: SshHosts, listed: Listed
+    ssh_hosts: SshHosts, host_list: HostList
 ) -> None:
-    listed.set("host0:1")
-    with ssh_hosts.start(*listed.flags(4), *WORKER, environment=listed.environment()) as job:
+    host_list.set("host0:1")
+    with ssh_hosts.start(*host_list.flags(4), *WORKER, environment=host_list.environment()) as job:
         job.read_until("worker 0 has rank 0 of 1")
         ssh_hosts.hosts[2].unplug()  # so ssh waits
         try:
-            listed.set("host0:1", "host2:1")
+            host_list.set("host0:1", "host2:1")
             while not ssh_hosts.find(0, "ssh -T", "host2", parents=[job.process.pid]):
                 time.sleep(0.05)
-            listed.stop.touch()
+            host_list.stop.touch()
             assert job.end() == 0, job.errors
         finally:
             ssh_hosts.hosts[2].plug()
@@ -352,22 +365,22 @@ def test_others_finish_while_a_node_has_failed(ssh_hosts: SshHosts) -> None:
 
 
 def test_a_node_whose_launcher_gets_sigterm_does_not_come_back(
-    ssh_hosts: SshHosts, listed: Listed
+    ssh_hosts: SshHosts, host_list: HostList
 ) -> None:
     with ssh_hosts.start(
-        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=listed.environment()
+        "-H", "host0:1,host1:1", *FLAGS, *WORKER, environment=host_list.environment()
     ) as job:
         read_start(job, 2)
-        kill(ssh_hosts.foregrounds(1)[0], signal.SIGTERM)
+        kill(ssh_hosts.foreground_processes(1)[0], signal.SIGTERM)
         read_errors_until(job, "node 2 has left")
         time.sleep(2)  # the pause before a lost host is started again is 1 s
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
-    assert set(pids(job)) == {0}
+    assert set(pids_of_finished_workers(job)) == {0}
     assert "again" not in job.errors
 
 
-GROWING = """
+GROWING_PROGRAM = """
 import torch, farandole.torch as hvd
 hvd.init()
 model = torch.nn.Linear(1, 1, bias=False)
@@ -391,27 +404,27 @@ assert model.weight.item() == -state.batch, (model.weight, state.batch)
 """
 
 
-def test_the_optimizer_of_a_worker_that_began_alone_combines_gradients(listed: Listed) -> None:
-    listed.set("127.0.0.1:1")
-    with Launched("run", *listed.flags(2), sys.executable, "-c", GROWING) as job:
+def test_the_optimizer_of_a_worker_that_began_alone_combines_gradients(host_list: HostList) -> None:
+    host_list.set("127.0.0.1:1")
+    with CommandRun("run", *host_list.flags(2), sys.executable, "-c", GROWING_PROGRAM) as job:
         job.read_until("size 1 at batch 0")
-        listed.set("127.0.0.1:1", "127.0.0.2:1")
+        host_list.set("127.0.0.1:1", "127.0.0.2:1")
         assert job.end() == 0, job.output + job.errors
     assert job.output.count("size 2 at batch 20") == 2
 
 
-def test_an_unreachable_host_does_not_keep_others_from_coming_back(listed: Listed) -> None:
-    listed.set("127.0.0.1:1", "127.0.0.2:1")
-    with Launched(
-        "run", "-n", "2", *listed.flags(2), *WORKER, environment=listed.environment()
+def test_an_unreachable_host_does_not_keep_others_from_coming_back(host_list: HostList) -> None:
+    host_list.set("127.0.0.1:1", "127.0.0.2:1")
+    with CommandRun(
+        "run", "-n", "2", *host_list.flags(2), *WORKER, environment=host_list.environment()
     ) as job:
         read_start(job, 2)
-        listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
+        host_list.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
         read_errors_until(job, "no-such-host: ")
-        listed.set("127.0.0.1:1", "no-such-host:1")
+        host_list.set("127.0.0.1:1", "no-such-host:1")
         read_errors_until(job, "node 2 has left")
-        listed.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
+        host_list.set("127.0.0.1:1", "127.0.0.2:1", "no-such-host:1")
         job.read_until("of 2 at batch", times=4)
-        listed.stop.touch()
+        host_list.stop.touch()
         assert job.end() == 0, job.errors
     assert "another job" not in job.errors

@@ -1,6 +1,6 @@
 """Process sets in elastic jobs: workers die and join at random, and calls go on in all sets.
 
-More by hand, each job with other sets and other deaths:
+To run more jobs, each with other sets and other deaths:
 
     python tests/cluster/test_elastic_process_sets.py --jobs 100 [--seed 7] [--changes 20]
 """
@@ -19,26 +19,27 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from launched import Launched, kill
+from launched import CommandRun, kill
 
 JOBS, CHANGES = 4, 10
 WORKER = str(Path(__file__).with_name("process_set_worker.py"))
-PROGRESS = re.compile(r"worker (\d+) \(pid (\d+)\) has epoch (\d+): rank (\d+) of (\d+)")
-FAST = ("--cooldown-range", "0,0")
+PROGRESS_PATTERN = re.compile(r"worker (\d+) \(pid (\d+)\) has epoch (\d+): rank (\d+) of (\d+)")
+QUICK_RESTART = ("--cooldown-range", "0,0")
 
 
 class RandomJob:
-    """A job whose workers are killed at random, while at least one that has the state stays."""
+    """A job whose workers are killed at random. At least one worker that has the state always
+    stays."""
 
     def __init__(self, seed: str, folder: Path, changes: int) -> None:
-        self.chooser = random.Random(f"deaths {seed}")
+        self.generator = random.Random(f"deaths {seed}")
         self.folder, self.changes_wanted = folder, changes
-        self.workers = self.chooser.choice((3, 4, 5))
+        self.workers = self.generator.choice((3, 4, 5))
         self.sizes: set[int] = set()  # of the groups that were formed
         self.killed: set[int] = set()
         self.changes = 0
-        flags = ("-n", str(self.workers), "--min-workers", "1", *FAST)
-        self.launched = Launched(
+        flags = ("-n", str(self.workers), "--min-workers", "1", *QUICK_RESTART)
+        self.launched = CommandRun(
             *("run", *flags, sys.executable, WORKER, seed, str(folder)),
             environment={"SET_WORKERS": str(self.workers), "OMP_NUM_THREADS": "1"},
         )
@@ -47,25 +48,25 @@ class RandomJob:
         with self.launched as launched:
             assert launched.process.stdout is not None
             members: dict[int, int] = {}  # the processes of the newest epoch, by rank
-            newest = 0
+            newest_epoch = 0
             for line in launched.process.stdout:
                 launched.output += line
-                found = PROGRESS.search(line)
+                found = PROGRESS_PATTERN.search(line)
                 if not found:
                     continue
                 pid, epoch, rank, size = map(int, found.groups()[1:])
-                if epoch < newest or pid in self.killed:
+                if epoch < newest_epoch or pid in self.killed:
                     continue
-                if epoch > newest:
-                    newest, members = epoch, {}
+                if epoch > newest_epoch:
+                    newest_epoch, members = epoch, {}
                     self.changes += 1
                 members[rank] = pid
                 self.sizes.add(size)
                 if self.changes > self.changes_wanted:
-                    (self.folder / "quiet").touch()
-                # Nothing else changes a job that has all its workers.
+                    (self.folder / "end").touch()
+                # A job with all its workers changes only by a kill.
                 elif len(members) == self.workers or (
-                    len(members) > 1 and self.chooser.random() < 0.3
+                    len(members) > 1 and self.generator.random() < 0.3
                 ):
                     self._kill_some(members)
             code = launched.end()
@@ -74,17 +75,19 @@ class RandomJob:
 
     def _kill_some(self, members: dict[int, int]) -> None:
         """Kill some of the members that have the state, and take them off the list."""
-        time.sleep(self.chooser.choice((0, 0.01, 0.05)))
-        for rank in self.chooser.sample(list(members), self.chooser.randint(1, len(members) - 1)):
+        time.sleep(self.generator.choice((0, 0.01, 0.05)))
+        for rank in self.generator.sample(
+            list(members), self.generator.randint(1, len(members) - 1)
+        ):
             pid = members.pop(rank)
             self.killed.add(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def what_is_wrong(job: RandomJob, code: int) -> str:
-    """Return what the job has done wrong, or an empty text."""
-    # After two deaths in a row, a rank shows why its training goes back again.
+def failure_of_job(job: RandomJob, code: int) -> str:
+    """Return a description of the job's failure, or an empty text."""
+    # After two deaths in a row, a rank prints why it restores its state again.
     errors = re.sub(r"farandole: rank \d+: failure \d+ since .*", "", job.launched.errors)
     if found := re.search(r"\w+Error.*|exited with code [^0].*", errors):
         return f"a worker has failed by itself: {found[0]}"
@@ -97,15 +100,15 @@ def what_is_wrong(job: RandomJob, code: int) -> str:
 def test_calls_go_on_in_all_process_sets(number: int, tmp_path: Path) -> None:
     seed = f"{os.environ.get('FARANDOLE_TEST_SEED') or time.time_ns() % 1_000_000}.{number}"
     job = RandomJob(seed, tmp_path, CHANGES)
-    wrong = what_is_wrong(job, job.run())
-    shown = f"{job.launched.output}\n{job.launched.errors}"
-    assert not wrong, f"seed {seed}: {wrong}\n{shown}\nseed {seed}: {wrong}"
+    failure = failure_of_job(job, job.run())
+    messages = f"{job.launched.output}\n{job.launched.errors}"
+    assert not failure, f"seed {seed}: {failure}\n{messages}\nseed {seed}: {failure}"
 
 
 def test_a_new_worker_with_other_process_sets_ends_the_training(tmp_path: Path) -> None:
     program = (sys.executable, WORKER, "1", str(tmp_path), "other sets")
-    with Launched(
-        *("run", "-n", "3", "--min-workers", "1", *FAST, *program),
+    with CommandRun(
+        *("run", "-n", "3", "--min-workers", "1", *QUICK_RESTART, *program),
         environment={"SET_WORKERS": "3"},
     ) as launched:
         launched.read_until("has epoch", 3)
@@ -115,7 +118,7 @@ def test_a_new_worker_with_other_process_sets_ends_the_training(tmp_path: Path) 
     assert re.search(text, launched.errors), launched.errors
 
 
-OPTIMIZER = """
+OPTIMIZER_PROGRAM = """
 import os, sys, time, torch
 import farandole.torch as hvd
 number, folder = int(os.environ["FARANDOLE_ELASTIC_WORKER"]), sys.argv[1]
@@ -137,8 +140,8 @@ def data_of(rank):
 def train_in_pair():
     optimizer.zero_grad()
     model(data_of(hvd.rank())).sum().backward()
-    wanted = (data_of(0) + data_of(1)) / 2
-    assert torch.equal(model.weight.grad, wanted.expand(4, 3000)), "wrong gradients"
+    expected = (data_of(0) + data_of(1)) / 2
+    assert torch.equal(model.weight.grad, expected.expand(4, 3000)), "wrong gradients"
     optimizer.step()
     both = hvd.allgather(model.weight.detach(), process_set=pair).reshape(2, 4, 3000)
     assert torch.equal(both[0], both[1]), "the weights differ"
@@ -146,7 +149,7 @@ def train_in_pair():
 
 @hvd.elastic.run
 def train(state):
-    while not hvd.allreduce(torch.tensor([float(os.path.exists(folder + "/quiet"))])).item() == 1:
+    while not hvd.allreduce(torch.tensor([float(os.path.exists(folder + "/end"))])).item() == 1:
         if hvd.size() > 1 and pair.included():
             train_in_pair()
         state.step += 1
@@ -161,8 +164,8 @@ train(state)
 
 
 def test_an_optimizer_goes_on_in_its_process_set(tmp_path: Path) -> None:
-    program = (sys.executable, "-c", OPTIMIZER, str(tmp_path))
-    with Launched("run", "-n", "3", "--min-workers", "2", *FAST, *program) as launched:
+    program = (sys.executable, "-c", OPTIMIZER_PROGRAM, str(tmp_path))
+    with CommandRun("run", "-n", "3", "--min-workers", "2", *QUICK_RESTART, *program) as launched:
         launched.read_until("worker 2 trains as rank 2 of 3")
         kill(launched, 1)
         # Worker 2 becomes a member, with an optimizer that it has not used yet.
@@ -173,11 +176,11 @@ def test_an_optimizer_goes_on_in_its_process_set(tmp_path: Path) -> None:
         launched.read_until("of 2", launched.output.count("of 2") + 3)
         (tmp_path / "join.4").touch()
         launched.read_until("worker 4 trains as rank 2 of 3")
-        (tmp_path / "quiet").touch()
+        (tmp_path / "end").touch()
         assert launched.end() == 0, launched.errors
 
 
-TAPE = """
+TAPE_PROGRAM = """
 import os, sys, time, tensorflow as tf
 import farandole.tensorflow as hvd
 number, folder = int(os.environ["FARANDOLE_ELASTIC_WORKER"]), sys.argv[1]
@@ -196,10 +199,10 @@ def gradient(factor):
 
 @hvd.elastic.run
 def train(state):
-    while hvd.allreduce(tf.constant(float(os.path.exists(folder + "/quiet")))) < 1:
+    while hvd.allreduce(tf.constant(float(os.path.exists(folder + "/end")))) < 1:
         factor = float(1 + hvd.rank() + state.step % 5)
-        wanted = 1.5 + state.step % 5 if pair.included() else factor
-        assert float(gradient(tf.constant(factor))) == wanted, "a wrong gradient"
+        expected = 1.5 + state.step % 5 if pair.included() else factor
+        assert float(gradient(tf.constant(factor))) == expected, "a wrong gradient"
         state.step += 1
         print(f"worker {number} trains as rank {hvd.rank()} of {hvd.size()}", flush=True)
         state.commit()
@@ -212,13 +215,14 @@ train(state)
 
 
 def test_a_function_goes_on_when_its_rank_becomes_a_member(tmp_path: Path) -> None:
-    """TensorFlow traces the function only once: in worker 2, while that is not a member."""
-    program = (sys.executable, "-c", TAPE, str(tmp_path))
-    with Launched("run", "-n", "3", "--min-workers", "2", *FAST, *program) as launched:
+    """TensorFlow traces the function only once. Worker 2 traces it while this worker is not a
+    member."""
+    program = (sys.executable, "-c", TAPE_PROGRAM, str(tmp_path))
+    with CommandRun("run", "-n", "3", "--min-workers", "2", *QUICK_RESTART, *program) as launched:
         launched.read_until("worker 2 trains as rank 2 of 3")
         kill(launched, 1)
         launched.read_until("worker 2 trains as rank 1 of 2")
-        (tmp_path / "quiet").touch()
+        (tmp_path / "end").touch()
         assert launched.end() == 0, launched.errors
 
 
@@ -232,14 +236,14 @@ def main() -> None:
     for seed in range(arguments.seed, arguments.seed + arguments.jobs):
         with tempfile.TemporaryDirectory() as folder:
             job = RandomJob(str(seed), Path(folder), arguments.changes)
-            wrong = "it does not end"
+            failure = "it does not end"
             with suppress(TimeoutError):
-                wrong = what_is_wrong(job, job.run())
+                failure = failure_of_job(job, job.run())
         changes += job.changes
         sizes = ", ".join(map(str, sorted(job.sizes)))
-        print(f"seed {seed}: {job.changes} changes, sizes {sizes} {wrong}", flush=True)
-        if wrong:
-            sys.exit(f"{job.launched.output}\n{job.launched.errors}\nseed {seed}: {wrong}")
+        print(f"seed {seed}: {job.changes} changes, sizes {sizes} {failure}", flush=True)
+        if failure:
+            sys.exit(f"{job.launched.output}\n{job.launched.errors}\nseed {seed}: {failure}")
     print(f"{changes} changes")
 
 

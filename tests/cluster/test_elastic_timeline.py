@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, kill, made_ssh_hosts
-from launched import HANG_SECONDS, Launched, run
+from driven import SshHosts, kill, make_ssh_hosts
+from launched import TIMEOUT_SECONDS, CommandRun, run
 from launched import kill as kill_worker
-from test_elastic import LATER, WORKER, elastic
+from test_elastic import DELAYED_RESTART, WORKER, elastic
 from test_elastic_hosts import FLAGS, NEW_WORKERS_FROM_3, first_launcher, read_start
 from trace_file import Trace, read_trace
 
-STEP = "allreduce.step"
+STEP_CALL = "allreduce.step"
 # Of one group: the rank of each worker, by slot.
 Ranks = dict[int, int]
 
@@ -49,7 +49,7 @@ def calls_by_group(path: Path, slot: int) -> dict[int, int]:
             continue
         if event.get("name") == "GROUP":
             epoch = event["args"]["epoch"]
-        if event.get("name") == "thread_name" and event["args"]["name"] == STEP:
+        if event.get("name") == "thread_name" and event["args"]["name"] == STEP_CALL:
             threads.add(event["tid"])
         if event.get("name") == "ALLREDUCE" and event["tid"] in threads:
             calls[epoch] += 1
@@ -72,7 +72,7 @@ def check_three_groups(path: Path, workers: int, lost: int) -> None:
 def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
     """Wait until the file has calls of this slot in so many groups. A killed worker loses its last
     events."""
-    deadline = time.monotonic() + HANG_SECONDS / 2
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 2
     while True:
         # A write may be under way, or the file may not exist yet.
         with contextlib.suppress(OSError, ValueError):
@@ -85,8 +85,8 @@ def wait_until_traced(path: Path, slot: int, groups: int = 1) -> None:
 def test_one_file_has_all_groups(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
-    flags = (*LATER, "--timeline", str(path))
-    with Launched(*elastic(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
+    flags = (*DELAYED_RESTART, "--timeline", str(path))
+    with CommandRun(*elastic(3, *WORKER, flags=flags), environment=NEW_WORKERS_FROM_3) as job:
         wait_until_traced(path, 2)
         kill_worker(job, 2)
         assert job.end() == 0, job.errors
@@ -95,9 +95,9 @@ def test_one_file_has_all_groups(tmp_path: Path) -> None:
 
 def test_hosts_that_share_their_files_have_one_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    words = ("-H", "127.0.0.1:1,127.0.0.2:1", "--timeline", str(path), *FLAGS, *LATER)
+    words = ("-H", "127.0.0.1:1,127.0.0.2:1", "--timeline", str(path), *FLAGS, *DELAYED_RESTART)
     words = (*words, sys.executable, *WORKER)
-    with Launched("run", *words, environment={"NEW_WORKERS_FROM": "2"}) as job:
+    with CommandRun("run", *words, environment={"NEW_WORKERS_FROM": "2"}) as job:
         wait_until_traced(path, 1)
         kill_worker(job, 1)
         assert job.end() == 0, job.errors
@@ -135,7 +135,7 @@ train(state)
 def test_a_timeline_that_the_program_starts_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     program = STARTS_AND_STOPS.format(folder=str(tmp_path))
-    job = run(*elastic(2, "-c", program, flags=LATER))
+    job = run(*elastic(2, "-c", program, flags=DELAYED_RESTART))
     assert job.process.returncode == 0, job.errors
     trace = read_trace(path)
     groups = groups_of(trace)
@@ -145,8 +145,8 @@ def test_a_timeline_that_the_program_starts_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as made:
-        yield made
+    with make_ssh_hosts(3, tmp_path_factory.mktemp("ssh hosts")) as hosts:
+        yield hosts
 
 
 def clock_error(path: Path) -> float:
@@ -172,7 +172,7 @@ def test_node_0_without_workers_gets_the_events_of_all_hosts(
         kill(first_launcher(ssh_hosts, "agent"))
         job.read_until("of 2 at batch", times=4)
         for node in (1, 2):
-            wait_until_traced(ssh_hosts.seen_on(node, path), node - 1, groups=2)
+            wait_until_traced(ssh_hosts.path_on_host(node, path), node - 1, groups=2)
         assert not path.exists()
         kill_worker(job, 1)
         assert job.end() == 0, job.errors
@@ -186,6 +186,6 @@ def test_node_0_without_workers_gets_the_events_of_all_hosts(
         assert set(calls_by_group(path, slot)) == {e for e in groups if slot in groups[e]}
     # The times of both hosts count on one clock: no call ends before the other rank has begun it.
     for number in range(10):
-        calls = [trace.slices[slot, STEP][2 * number : 2 * number + 2] for slot in (0, 1)]
+        calls = [trace.slices[slot, STEP_CALL][2 * number : 2 * number + 2] for slot in (0, 1)]
         last_begin = max(negotiate.begin for negotiate, _ in calls)
         assert last_begin <= min(call.end for _, call in calls) + 2 * clock_error(path), calls

@@ -6,8 +6,8 @@ import re
 import sys
 
 import pytest
-from launched import Launched, run
-from test_elastic import elastic, pids
+from launched import CommandRun, run
+from test_elastic import elastic, pids_of_finished_workers
 
 FIRST_LINES = """
 import os, signal, sys, time
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 number = int(os.environ["FARANDOLE_ELASTIC_WORKER"])
 """
 # As in docs/elastic.md, and with checks of messages and of groups after each change.
-TRAINING = f"""{FIRST_LINES}
+TRAINING_PROGRAM = f"""{FIRST_LINES}
 victim, batches, sizes = int(sys.argv[1]), 120, (3000, 5)
 
 class Model(torch.nn.Module):
@@ -87,14 +87,14 @@ print(f"worker {{number}} (pid {{os.getpid()}}) has the right sum", flush=True)
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_training_with_ddp_goes_on(lost: int) -> None:
     """The workers that are left keep their processes, and a new worker joins them."""
-    with Launched(*elastic(3, "-c", TRAINING, str(lost))) as job:
+    with CommandRun(*elastic(3, "-c", TRAINING_PROGRAM, str(lost))) as job:
         assert job.end() == 0, job.output + job.errors
-    assert pids(job).keys() == {0, 1, 2, 3} - {lost}
+    assert pids_of_finished_workers(job).keys() == {0, 1, 2, 3} - {lost}
     assert f"worker {lost} (pid" in job.errors and "was killed by signal 9" in job.errors
     assert job.output.count("is one of 3") == 6
 
 
-CALLS = f"""{FIRST_LINES}
+CALLS_PROGRAM = f"""{FIRST_LINES}
 def say(name, call):
     try:
         call()
@@ -138,33 +138,33 @@ def train(state):
 
 train(state)
 """
-NAMES = ("all_reduce", "broadcast", "all_gather", "barrier", "send", "recv", "new_group")
+CALL_NAMES = ("all_reduce", "broadcast", "all_gather", "barrier", "send", "recv", "new_group")
 
 
 def test_calls_after_a_loss_say_what_to_do() -> None:
     flags = ("--cooldown-range", "60,60")
-    job = run(*elastic(3, "-c", CALLS, flags=flags))
-    shown = job.output + job.errors
-    assert job.process.returncode == 0, shown
+    job = run(*elastic(3, "-c", CALLS_PROGRAM, flags=flags))
+    messages = job.output + job.errors
+    assert job.process.returncode == 0, messages
     for worker in (0, 2):
         lines = re.findall(rf"^\[{worker}\] {worker} (.*)$", job.output, re.MULTILINE)
-        assert len(lines) == 2 * (1 + len(NAMES)) + 1, shown
-        lost, old = lines[: 1 + len(NAMES)], lines[1 + len(NAMES) : -1]
-        for name, line in zip(("lost pending", *NAMES), lost, strict=True):
+        assert len(lines) == 2 * (1 + len(CALL_NAMES)) + 1, messages
+        lost, old_lines = lines[: 1 + len(CALL_NAMES)], lines[1 + len(CALL_NAMES) : -1]
+        for name, line in zip(("lost pending", *CALL_NAMES), lost, strict=True):
             pattern = rf"{name}: GroupLostError: .*rank 1 \(pid \d+\) has died.*destroy_process_gro"
             assert re.match(pattern, line), line
-        assert re.match(r"old pending: GroupLostError: .*rank 1 \(pid \d+\) has died", old[0])
-        for name, line in zip(NAMES, old[1:], strict=True):
+        assert re.match(r"old pending: GroupLostError: .*rank 1 \(pid \d+\) has died", old_lines[0])
+        for name, line in zip(CALL_NAMES, old_lines[1:], strict=True):
             pattern = f"{name}: MisuseError: this process group was made before .*destroy_process_"
             assert re.match(pattern, line), line
         assert lines[-1] == "has [0, 3, 6, 9, 12]"
 
 
-BEFORE = f"""{FIRST_LINES}
+TOO_EARLY_PROGRAM = f"""{FIRST_LINES}
 hvd.init()
 dist.init_process_group("farandole", init_method="farandole://")
 """
-INSIDE = f"""{FIRST_LINES}
+INSIDE_FUNCTION_PROGRAM = f"""{FIRST_LINES}
 hvd.init()
 state = hvd.elastic.TorchState(batch=0)
 
@@ -179,10 +179,18 @@ train(state)
 @pytest.mark.parametrize(
     ("program", "hosts", "text"),
     [
-        (BEFORE, ("-n", "2"), "init_process_group() was called before this process got the state"),
-        (INSIDE % "", ("-n", "2"), 'call init_process_group("farandole", init_method="farandole:'),
         (
-            INSIDE % ', init_method="farandole://"',
+            TOO_EARLY_PROGRAM,
+            ("-n", "2"),
+            "init_process_group() was called before this process got the state",
+        ),
+        (
+            INSIDE_FUNCTION_PROGRAM % "",
+            ("-n", "2"),
+            'call init_process_group("farandole", init_method="farandole:',
+        ),
+        (
+            INSIDE_FUNCTION_PROGRAM % ', init_method="farandole://"',
             ("-H", "127.0.0.1:1,127.0.0.2:1"),
             "torch.distributed cannot be used in an elastic job over several hosts",
         ),

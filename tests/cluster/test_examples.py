@@ -27,7 +27,7 @@ def check_end(text: str, workers: int) -> None:
 
 
 def test_fashion_mnist_alone() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, EXAMPLE, *ARGUMENTS],
         check=False,
         capture_output=True,
@@ -35,8 +35,8 @@ def test_fashion_mnist_alone() -> None:
         timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    check_end(done.stdout, 1)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    check_end(completed.stdout, 1)
 
 
 @pytest.mark.long
@@ -78,9 +78,9 @@ def test_imagenet_resumes_where_it_was_ended(tmp_path: Path) -> None:
         assert found is not None, job.text
         return found[1]
 
-    whole = train("a", 0)
-    assert train("a", 1) == whole
-    assert train("a", 3) == whole
+    uninterrupted = train("a", 0)
+    assert train("a", 1) == uninterrupted
+    assert train("a", 3) == uninterrupted
 
 
 @pytest.mark.long
@@ -92,14 +92,14 @@ def test_imagenet_with_other_reductions(flag: str, tmp_path: Path) -> None:
     assert "epoch 1: loss" in job.text and "bitwise equal" in job.text, job.text
 
 
-@pytest.mark.long  # test_an_elastic_training_survives_the_loss_of_a_worker() is the short one
+@pytest.mark.long  # test_an_elastic_training_survives_the_loss_of_a_worker() is the short version
 def test_an_elastic_training_continues_from_its_last_commit() -> None:
     words = ("--limit", "1000", "--epochs", "2", "--batches-per-commit", "3", "--fail-at", "11")
     job = run(2, sys.executable, EXAMPLES / "elastic_fashion_mnist.py", *words)
     assert job.code == 0, job.text
     # An epoch has 8 batches of 128 images, so batch 9 is the second of the second epoch.
-    starts = re.findall(r"batch \d+: \d+ images of epoch \d are done", job.text)
-    assert starts == [
+    start_lines = re.findall(r"batch \d+: \d+ images of epoch \d are done", job.text)
+    assert start_lines == [
         "batch 0: 0 images of epoch 1 are done",
         "batch 9: 128 images of epoch 2 are done",
     ]
@@ -111,8 +111,8 @@ def test_an_elastic_training_survives_the_loss_of_a_worker() -> None:
     program = (sys.executable, EXAMPLES / "elastic_fashion_mnist.py", "--limit", "2000")
     options = ("--epochs", "2", "--batches-per-commit", "3", "--kill-at", "7")
     words = command(3, *program, *options)
-    place = words.index("run") + 1
-    words[place:place] = ["--min-workers", "2", "--cooldown-range", "60,60"]
+    position = words.index("run") + 1
+    words[position:position] = ["--min-workers", "2", "--cooldown-range", "60,60"]
     job = run_command(words)
     assert job.code == 0, job.text
     assert "batch 0: 0 images of epoch 1 are done, 3 workers go on" in job.text
@@ -139,8 +139,8 @@ def test_an_elastic_training_with_jax_survives_the_loss_of_a_worker() -> None:
 @pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
 def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     program = (sys.executable, EXAMPLES / "ddp.py")
-    ours = launcher == "farandole"
-    words = command(2, *program) if ours else command_of_launcher(launcher, 2, *program)
+    is_farandole = launcher == "farandole"
+    words = command(2, *program) if is_farandole else command_of_launcher(launcher, 2, *program)
     assert words is not None
     job = run_command(words)
     assert job.code == 0, job.text
@@ -172,10 +172,12 @@ def test_ddp_learns_with_each_launcher(launcher: str) -> None:
     ],
 )
 def test_scripts_of_horovods_users(script: str, patterns: list[str]) -> None:
-    done = horovodrun("-np", "2", "python", ROOT / "examples" / "horovod" / script)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = horovodrun("-np", "2", "python", ROOT / "examples" / "horovod" / script)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     for pattern in patterns:
-        assert re.search(rf"^\[\d\]<stdout>:.*{pattern}", done.stdout, re.MULTILINE), done.stdout
+        assert re.search(rf"^\[\d\]<stdout>:.*{pattern}", completed.stdout, re.MULTILINE), (
+            completed.stdout
+        )
 
 
 def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
@@ -186,8 +188,8 @@ def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
     kinds = dict(blocks)
     assert [kind for kind, _ in blocks] == ["text", "python", "sh"]
     (tmp_path / "train.py").write_text(kinds["python"])
-    done = horovod_launched.run(["sh", "-ec", kinds["sh"]], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    first, second = done.stdout.splitlines()
+    completed = horovod_launched.run(["sh", "-ec", kinds["sh"]], tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    first, second = completed.stdout.splitlines()
     assert re.fullmatch(r"\[0\]<stdout>:loss \d+\.\d+ on 2 workers", first)
     assert second == first.replace("<stdout>:", " ")

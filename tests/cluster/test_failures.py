@@ -13,33 +13,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, run
+from launched import TIMEOUT_SECONDS, CommandRun, run
 
 HERE = Path(__file__).parent
 WORKER = HERE / "failing_worker.py"
 
 
 @dataclass
-class Expected:
+class ExpectedFailure:
     code: int  # of the job
     error: str  # what the other ranks' error says about the failed rank
     box: str  # what the box at the end says about that rank
 
 
 FAILURES = {
-    "raises": Expected(1, "raised ValueError: bad data", "raised ValueError: bad data"),
-    "exits": Expected(
+    "raises": ExpectedFailure(1, "raised ValueError: bad data", "raised ValueError: bad data"),
+    "exits": ExpectedFailure(
         1, "its program ended", "ended with exit code 0 while others still needed it"
     ),
-    "exits_at_once": Expected(3, "died", "exited with code 3"),
-    "kills_itself": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
-    "crashes": Expected(139, "died", "was killed by signal 11 (SIGSEGV)"),
-    "stops_itself_before_a_kill": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
-    "leaves": Expected(1, "it called shutdown()", "has left the job while others still needed it"),
+    "exits_at_once": ExpectedFailure(3, "died", "exited with code 3"),
+    "kills_itself": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "crashes": ExpectedFailure(139, "died", "was killed by signal 11 (SIGSEGV)"),
+    "stops_itself_before_a_kill": ExpectedFailure(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "leaves": ExpectedFailure(
+        1, "it called shutdown()", "has left the job while others still needed it"
+    ),
 }
 
 
-def box_of(job: Launched) -> str:
+def box_of(job: CommandRun) -> str:
     """Return the text in the frame at the end of the job."""
     frame = re.search(
         r"╭─ farandole: the job has failed ─+╮\n(.*)╰─ exit code (\d+) ─+╯\n\Z",
@@ -52,7 +54,7 @@ def box_of(job: Launched) -> str:
     return "\n".join(line[2:-2].rstrip() for line in frame[1].splitlines())
 
 
-def check_survivors(job: Launched, failed_rank: int, ranks: range, error: str) -> None:
+def check_survivors(job: CommandRun, failed_rank: int, ranks: range, error: str) -> None:
     """Check that these ranks' errors name the failed rank and the cause.
 
     Check also that the ranks have no descriptors or shared memory of the job left.
@@ -67,18 +69,18 @@ def check_survivors(job: Launched, failed_rank: int, ranks: range, error: str) -
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("how", FAILURES)
-def test_survivors_and_the_box_name_the_failed_worker(how: str, size: int) -> None:
-    expected, failed_rank = FAILURES[how], size - 1
-    job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(failed_rank))
+@pytest.mark.parametrize("failure", FAILURES)
+def test_survivors_and_the_box_name_the_failed_worker(failure: str, size: int) -> None:
+    expected, failed_rank = FAILURES[failure], size - 1
+    job = run("run", "-n", str(size), sys.executable, str(WORKER), failure, str(failed_rank))
     assert job.process.returncode == expected.code, job.errors
     check_survivors(job, failed_rank, range(size), expected.error)
     box = box_of(job)
     assert re.match(rf"rank {failed_rank} \(pid \d+\) {re.escape(expected.box)}", box), box
     assert re.search(r"last call +barrier `[^`]+`", box), box
     # The launcher ends a rank that needs longer than 7 s after its own error.
-    ends = "exited with code 1|ended with SIGKILL"
-    assert re.match(rf"the others: (rank.*: ({ends})(; )?)+", box.splitlines()[-1]), box
+    exit_pattern = "exited with code 1|ended with SIGKILL"
+    assert re.match(rf"the others: (rank.*: ({exit_pattern})(; )?)+", box.splitlines()[-1]), box
 
 
 def test_the_box_shows_the_traceback_of_an_exception() -> None:
@@ -121,9 +123,9 @@ farandole.shutdown()
 """
 
 
-@pytest.mark.parametrize("before", ["pass", "farandole.init(); farandole.shutdown()"])
-def test_the_box_shows_what_was_raised_outside_of_the_job(before: str) -> None:
-    job = run("run", "-n", "2", sys.executable, "-c", NOT_A_MEMBER.format(before=before))
+@pytest.mark.parametrize("first_line", ["pass", "farandole.init(); farandole.shutdown()"])
+def test_the_box_shows_what_was_raised_outside_of_the_job(first_line: str) -> None:
+    job = run("run", "-n", "2", sys.executable, "-c", NOT_A_MEMBER.format(before=first_line))
     box = box_of(job)
     assert re.match(r"rank 1 \(pid \d+\) raised ValueError: no such folder", box), box
     assert "Traceback (most recent call last):" in box, box
@@ -138,7 +140,7 @@ def test_the_box_is_plain_without_a_terminal() -> None:
 @pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_the_launcher(victim: str) -> None:
     no_rank = "-1"
-    with Launched("run", "-n", "3", sys.executable, str(WORKER), "raises", no_rank) as job:
+    with CommandRun("run", "-n", "3", sys.executable, str(WORKER), "raises", no_rank) as job:
         job.read_until("stepping, started by", times=3)
         agent = int(job.output.splitlines()[-1].split()[-1])
         os.kill(job.process.pid if victim == "foreground" else agent, signal.SIGKILL)
@@ -146,21 +148,25 @@ def test_nothing_outlives_the_launcher(victim: str) -> None:
         assert job.remaining_processes() == []
 
 
-MEMORY = Path("/sys/fs/cgroup/memory")
+MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
 @pytest.fixture
 def memory_cgroup() -> Iterator[Path]:
     """A cgroup of 100 MB, in which the test runs its job."""
-    own = re.search(r"^\d+:memory:(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
-    folder = MEMORY / (own[1].lstrip("/") if own else "") / f"farandole-test-{os.getpid()}"
+    own_group = re.search(r"^\d+:memory:(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    folder = (
+        MEMORY_CGROUPS
+        / (own_group[1].lstrip("/") if own_group else "")
+        / f"farandole-test-{os.getpid()}"
+    )
     try:
         folder.mkdir()
         (folder / "memory.limit_in_bytes").write_text(str(100 << 20))
     except OSError as error:
         pytest.skip(f"no cgroup of version 1 can be made here: {error}")
     yield folder
-    deadline = time.monotonic() + HANG_SECONDS / 5
+    deadline = time.monotonic() + TIMEOUT_SECONDS / 5
     while True:
         with suppress(OSError):  # killed processes leave the group a moment later
             folder.rmdir()
@@ -174,25 +180,30 @@ def test_the_kernel_kills_a_worker_that_is_out_of_memory(memory_cgroup: Path) ->
         (memory_cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
     arguments = ("run", "-n", "2", sys.executable, str(WORKER), "eats_memory", "1")
-    with Launched(*arguments, before_exec=enter) as job:
+    with CommandRun(*arguments, before_exec=enter) as job:
         assert job.end() == 137, job.errors
         assert job.remaining_processes() == []
     check_survivors(job, 1, range(2), "died")
     assert "was probably killed by the kernel for memory" in box_of(job), job.errors
 
 
-WAITS = {"init": r"lifecycle\.py\", line \d+, in init", "call": r"handle\.py\", line \d+, in wait"}
+WAIT_PATTERNS = {
+    "init": r"lifecycle\.py\", line \d+, in init",
+    "call": r"handle\.py\", line \d+, in wait",
+}
 
 
-@pytest.mark.parametrize("where", WAITS)
-def test_an_interrupt_ends_a_job_that_waits(where: str) -> None:
-    with Launched("run", "-n", "2", sys.executable, str(HERE / "waiting_worker.py"), where) as job:
+@pytest.mark.parametrize("waits_in", WAIT_PATTERNS)
+def test_an_interrupt_ends_a_job_that_waits(waits_in: str) -> None:
+    with CommandRun(
+        "run", "-n", "2", sys.executable, str(HERE / "waiting_worker.py"), waits_in
+    ) as job:
         job.read_until("[0] waiting")
         job.read_until("[1] late")
         os.killpg(job.process.pid, signal.SIGINT)
         assert job.end() == 128 + signal.SIGINT, job.errors
         assert job.remaining_processes() == []
     assert "KeyboardInterrupt" in job.errors, job.errors
-    assert re.search(WAITS[where], job.errors), job.errors
+    assert re.search(WAIT_PATTERNS[waits_in], job.errors), job.errors
     assert "Fatal" not in job.errors, job.errors
     assert "the job has failed" not in job.errors, job.errors

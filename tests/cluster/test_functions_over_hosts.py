@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, made_ssh_hosts
-from launched import Launched
+from driven import SshHosts, make_ssh_hosts
+from launched import CommandRun
 from test_driver import files_with, processes_with
 
 # The program runs on host0. HOSTS are host0 itself, without ssh, and host1, with two workers each.
-# The launcher prints no notice about threads, and none about slow machines.
-QUIET = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
+# The settings suppress the launcher's notices about threads and about slow machines.
+WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
 # Shown if the processes on the other host take long to end.
-WAITING = "farandole: all workers of this node have ended; waiting for those of the other nodes\n"
-BEGINNING = """
+WAITING_NOTICE = (
+    "farandole: all workers of this node have ended; waiting for those of the other nodes\n"
+)
+PROGRAM_BEGINNING = """
 import os, re, signal, sys, time
 import farandole
 HOSTS, KEY, *REST = sys.argv[1:]
@@ -32,27 +34,37 @@ def rank(): return int(os.environ["FARANDOLE_RANK"])
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(2, tmp_path_factory.mktemp("ssh hosts")) as made:
-        yield made
+    with make_ssh_hosts(2, tmp_path_factory.mktemp("ssh hosts")) as hosts:
+        yield hosts
 
 
-def start(ssh_hosts: SshHosts, program: str, *rest: str, hosts: str = "own:2,host1:2") -> Launched:
-    listed = hosts.replace("own", ssh_hosts.hosts[0].v4)
-    words = (sys.executable, "-c", BEGINNING + program, listed, str(ssh_hosts.servers.identity))
-    first, *others = ssh_hosts.hosts[0].command(*words, *rest)
-    return Launched(*others, program=first, environment=QUIET)
+def start(
+    ssh_hosts: SshHosts, program: str, *arguments: str, hosts: str = "own:2,host1:2"
+) -> CommandRun:
+    host_list = hosts.replace("own", ssh_hosts.hosts[0].v4)
+    words = (
+        sys.executable,
+        "-c",
+        PROGRAM_BEGINNING + program,
+        host_list,
+        str(ssh_hosts.servers.identity),
+    )
+    first, *other_words = ssh_hosts.hosts[0].command(*words, *arguments)
+    return CommandRun(*other_words, program=first, environment=WITHOUT_NOTICES)
 
 
-def run(ssh_hosts: SshHosts, program: str, *rest: str, hosts: str = "own:2,host1:2") -> Launched:
+def run(
+    ssh_hosts: SshHosts, program: str, *arguments: str, hosts: str = "own:2,host1:2"
+) -> CommandRun:
     """Run the program to its end, and check that no process is left on any host."""
-    with start(ssh_hosts, program, *rest, hosts=hosts) as caller:
+    with start(ssh_hosts, program, *arguments, hosts=hosts) as caller:
         caller.end()
         ssh_hosts.wait_for_end_of(caller)
     assert caller.process.returncode == 0, caller.output + caller.errors
     return caller
 
 
-RESULTS = """
+RESULTS_PROGRAM = """
 def work(first, *, more):
     import torch
     import farandole.torch as hvd
@@ -66,16 +78,16 @@ print(farandole.run(work, (1.0,), {"more": 10.0}, **PLACES))
 
 @pytest.mark.parametrize("hosts", ["own:2,host1:2", "host1:1,host0:3"])
 def test_results_are_ordered_by_rank(ssh_hosts: SshHosts, hosts: str) -> None:
-    caller = run(ssh_hosts, RESULTS, hosts=hosts)
-    shown = [f"[{rank}] é from {rank}" for rank in range(4)]
+    caller = run(ssh_hosts, RESULTS_PROGRAM, hosts=hosts)
+    expected_lines = [f"[{rank}] é from {rank}" for rank in range(4)]
     assert sorted(caller.output.splitlines()) == [
         "[(0, 64.0), (1, 64.0), (2, 64.0), (3, 64.0)]",
-        *shown,
+        *expected_lines,
     ]
-    assert caller.errors.replace(WAITING, "") == ""
+    assert caller.errors.replace(WAITING_NOTICE, "") == ""
 
 
-RAISES = """
+RAISING_PROGRAM = """
 late = [int(word) for word in REST]
 def work():
     import atexit
@@ -96,9 +108,9 @@ except farandole.WorkerError as error:
 
 
 # If the processes on host1 end late, host0 sees the ends of its own ranks first.
-@pytest.mark.parametrize("late", ["", "3", "2 3"])
-def test_an_exception_on_another_host_arrives(ssh_hosts: SshHosts, late: str) -> None:
-    caller = run(ssh_hosts, RAISES, *late.split())
+@pytest.mark.parametrize("late_ranks", ["", "3", "2 3"])
+def test_an_exception_on_another_host_arrives(ssh_hosts: SshHosts, late_ranks: str) -> None:
+    caller = run(ssh_hosts, RAISING_PROGRAM, *late_ranks.split())
     assert caller.output.startswith(
         "3 1 ValueError no data\nrank 3 (pid) raised ValueError: no data\n\nTraceback"
     )
@@ -110,7 +122,7 @@ def test_an_exception_on_another_host_arrives(ssh_hosts: SshHosts, late: str) ->
     assert shown, caller.errors
 
 
-KILLED = """
+KILLED_PROGRAM = """
 def work():
     if rank() == 2:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -122,12 +134,12 @@ except farandole.WorkerError as error:
 
 
 def test_a_killed_worker_on_another_host(ssh_hosts: SshHosts) -> None:
-    assert run(ssh_hosts, KILLED).output == (
+    assert run(ssh_hosts, KILLED_PROGRAM).output == (
         "2 137 rank 2 (pid) was killed by signal 9 (SIGKILL) before its function had returned\n"
     )
 
 
-NOT_PICKLED = """
+UNPICKLABLE_PROGRAM = """
 try:
     farandole.run(lambda: (i for i in ()) if rank() == 3 else 1, **PLACES)
 except farandole.WorkerError as error:
@@ -136,13 +148,13 @@ except farandole.WorkerError as error:
 
 
 def test_a_result_that_cannot_be_pickled_is_named(ssh_hosts: SshHosts) -> None:
-    assert run(ssh_hosts, NOT_PICKLED).output == (
+    assert run(ssh_hosts, UNPICKLABLE_PROGRAM).output == (
         "the result of rank 3, of the type generator, cannot be pickled: TypeError: cannot pickle "
         "'generator' object\n"
     )
 
 
-LARGE = """
+LARGE_DATA_PROGRAM = """
 import numpy as np
 def work(given):
     print("x" * 200_000)
@@ -154,12 +166,12 @@ print(all((result == np.arange(6_250_000) + r).all() for r, result in enumerate(
 
 
 def test_large_functions_and_results_arrive(ssh_hosts: SshHosts) -> None:
-    caller = run(ssh_hosts, LARGE)  # 50 MB to and from each rank
+    caller = run(ssh_hosts, LARGE_DATA_PROGRAM)  # 50 MB to and from each rank
     assert caller.output.splitlines()[-1] == "True"
     assert caller.output.count("x") >= 4 * (1 << 16)  # the launchers cut long lines
 
 
-LAUNCHED = """
+LAUNCHING_PROGRAM = """
 def work(text):
     print(text, rank())
     print("beside", file=sys.stderr)
@@ -179,12 +191,12 @@ print(re.sub("[0-9]{2,}", "PID", repr(workers)))
 
 
 def test_workers_are_launched_and_awaited(ssh_hosts: SshHosts) -> None:
-    own = ssh_hosts.hosts[0].v4
-    lines = run(ssh_hosts, LAUNCHED.replace("\\\\", "\\")).output.splitlines()
+    own_address = ssh_hosts.hosts[0].v4
+    lines = run(ssh_hosts, LAUNCHING_PROGRAM.replace("\\\\", "\\")).output.splitlines()
     assert lines[:5] == [
         "True KeyError",
         "['done', 'done', 'done', 'failed'] [0, 0, 0, 1]",
-        f"['{own}', '{own}', 'host1', 'host1']",
+        f"['{own_address}', '{own_address}', 'host1', 'host1']",
         "['hello 0\\n', 'hello 1\\n', 'hello 2\\n', 'hello 3\\n'] ['hello 2', 'beside']",
         "True True",
     ]
@@ -193,7 +205,7 @@ def test_workers_are_launched_and_awaited(ssh_hosts: SshHosts) -> None:
     assert re.fullmatch(r"   3  host1 +PID  failed    1", lines[10])
 
 
-STOPPED = """
+STOPPING_PROGRAM = """
 ignore = 'trap "" TERM; ' if REST else ""
 script = ignore + "echo $FARANDOLE_RANK; while :; do sleep 1; done"
 workers = farandole.launch_workers(target=["sh", "-c", script], **PLACES)
@@ -207,17 +219,17 @@ print({worker.state for worker in workers}, [worker.exit_code for worker in work
 """
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_workers_are_stopped(ssh_hosts: SshHosts, stubborn: bool) -> None:
-    caller = run(ssh_hosts, STOPPED, *(["stubborn"] if stubborn else []))
+@pytest.mark.parametrize("ignores_sigterm", [False, True])
+def test_workers_are_stopped(ssh_hosts: SshHosts, ignores_sigterm: bool) -> None:
+    caller = run(ssh_hosts, STOPPING_PROGRAM, *(["stubborn"] if ignores_sigterm else []))
     assert caller.output.splitlines() == [
         "{'TimeoutError'} {'running'}",
         "['0\\n', '1\\n', '2\\n', '3\\n']",
-        f"{{'stopped'}} {[137 if stubborn else 143] * 4}",
+        f"{{'stopped'}} {[137 if ignores_sigterm else 143] * 4}",
     ]
 
 
-WAITING = """
+WAITING_NOTICE = """
 def work():
     print("working", flush=True)
     while True:
@@ -232,9 +244,9 @@ farandole.await_workers(workers)
 """
 
 
-@pytest.mark.parametrize("way", ["run", "launch"])
-def test_nothing_outlives_a_caller_that_is_killed(ssh_hosts: SshHosts, way: str) -> None:
-    with start(ssh_hosts, WAITING, way) as caller:
+@pytest.mark.parametrize("action", ["run", "launch"])
+def test_nothing_outlives_a_caller_that_is_killed(ssh_hosts: SshHosts, action: str) -> None:
+    with start(ssh_hosts, WAITING_NOTICE, action) as caller:
         caller.read_until("working", times=4)
         assert len(ssh_hosts.agents(1)) == 1
         caller.send(signal.SIGKILL)
@@ -242,17 +254,17 @@ def test_nothing_outlives_a_caller_that_is_killed(ssh_hosts: SshHosts, way: str)
 
 
 def test_ctrl_c_ends_the_workers(ssh_hosts: SshHosts) -> None:
-    with start(ssh_hosts, WAITING, "run") as caller:
+    with start(ssh_hosts, WAITING_NOTICE, "run") as caller:
         caller.read_until("working", times=4)
         caller.send(signal.SIGINT)
         assert caller.end() == -signal.SIGINT
         ssh_hosts.wait_for_end_of(caller)
     assert caller.errors.splitlines()[-1] == "KeyboardInterrupt"
-    # Another node may hear of it before the signal reaches it.
+    # Another node may learn of the end of the job before the signal reaches this node.
     assert re.search("the job has ended after SIGINT|SIGINT has ended it", caller.errors)
 
 
-LOST = """
+LOSING_PROGRAM = """
 def work():
     print("working", flush=True)
     signal.pause()
@@ -267,10 +279,10 @@ for outcome in farandole.await_workers(workers):
 
 @pytest.mark.parametrize("victim", ["driver", "ssh", "relay", "launcher"])
 def test_a_killed_process_on_the_way_ends_the_job(ssh_hosts: SshHosts, victim: str) -> None:
-    with start(ssh_hosts, LOST) as caller:
+    with start(ssh_hosts, LOSING_PROGRAM) as caller:
         caller.read_until("started")
         drivers = ssh_hosts.find(0, "farandole run", "--caller")
-        relays = ssh_hosts.foregrounds(1)
+        relays = ssh_hosts.foreground_processes(1)
         victims = {
             "driver": drivers,
             "ssh": ssh_hosts.find(0, "host1", "agent", parents=drivers),
@@ -284,7 +296,7 @@ def test_a_killed_process_on_the_way_ends_the_job(ssh_hosts: SshHosts, victim: s
     assert caller.output.splitlines() == ["started"] + ["WorkerError"] * 4
 
 
-SECRET = """
+SECRET_PROGRAM = """
 def work(secret):
     print("working", flush=True)
     signal.pause()
@@ -294,21 +306,21 @@ farandole.run(work, (secret,), **PLACES)
 
 
 def test_a_function_is_in_no_list_environment_or_file(ssh_hosts: SshHosts, tmp_path: Path) -> None:
-    since = time.time() - 2  # the file system may count in whole seconds
+    changed_since = time.time() - 2  # the file system may count in whole seconds
     canary = secrets.token_hex(16)
-    made = f"secret = {canary[:16]!r} + {canary[16:]!r}"
-    program = SECRET.replace("secret = sys.stdin.readline().strip()", made)
+    secret_line = f"secret = {canary[:16]!r} + {canary[16:]!r}"
+    program = SECRET_PROGRAM.replace("secret = sys.stdin.readline().strip()", secret_line)
     with start(ssh_hosts, program) as caller:
         caller.read_until("working", times=4)
         found = processes_with(canary)
-        files = files_with(canary, since, ssh_hosts.servers.folder, Path("/tmp"), tmp_path)
+        files = files_with(canary, changed_since, ssh_hosts.servers.folder, Path("/tmp"), tmp_path)
         caller.send(signal.SIGINT)
         caller.end()
         ssh_hosts.wait_for_end_of(caller)
     assert (found, files) == (([], []), [])
 
 
-MODULE = """
+MODULE_PROGRAM = """
 import beside
 print(farandole.run(beside.work, hostfile=REST[0], ssh_identity_file=KEY, n=3, prefix="x"))
 """
@@ -318,11 +330,11 @@ def test_a_module_beside_the_program_is_found(ssh_hosts: SshHosts, tmp_path: Pat
     (folder := tmp_path / "modules").mkdir()
     (folder / "beside.py").write_text("import os\ndef work(): return int(os.environ['RANK'])\n")
     (hostfile := tmp_path / "hosts").write_text("host1 slots=2\nhost0 slots=2\n")
-    program = f"sys.path.append({str(folder)!r})" + MODULE
+    program = f"sys.path.append({str(folder)!r})" + MODULE_PROGRAM
     assert run(ssh_hosts, program, str(hostfile)).output == "[0, 1, 2]\n"
 
 
-WRONG = """
+WRONG_HOSTS_PROGRAM = """
 for given in ({"hosts": "a:b"}, {"hosts": "host0:1", "n": 2}, {"hosts": 2}, {"ssh_port": 22},
               {"hosts": "host1", "ssh_port": 0}, {"hosts": "host1", "env": {"RANK": "1"}},
               {"hosts": "no-such-host"}):
@@ -334,15 +346,15 @@ for given in ({"hosts": "a:b"}, {"hosts": "host0:1", "n": 2}, {"hosts": 2}, {"ss
 
 
 def test_wrong_hosts_are_errors(ssh_hosts: SshHosts) -> None:
-    lines = run(ssh_hosts, WRONG).output.splitlines()
-    beginning = "CallError no worker could be started: farandole run: "
+    lines = run(ssh_hosts, WRONG_HOSTS_PROGRAM).output.splitlines()
+    message_start = "CallError no worker could be started: farandole run: "
     expected = [
-        beginning + '-H, entry 1: "a:b"',
-        beginning + "-n is 2, but the hosts have only 1 slot",
+        message_start + '-H, entry 1: "a:b"',
+        message_start + "-n is 2, but the hosts have only 1 slot",
         "CallError hosts must be a string such as 'host1:4,host2:4'; got 2",
         "CallError ssh_port is given, but no hosts; give hosts or hostfile, too",
-        beginning + '--ssh-port is "0"',
-        beginning + '-x "RANK": the launcher sets RANK',
+        message_start + '--ssh-port is "0"',
+        message_start + '-x "RANK": the launcher sets RANK',
         "FarandoleError no worker could be started: farandole: cannot start the job on no-such-",
     ]
     assert len(lines) == len(expected), lines
@@ -350,7 +362,7 @@ def test_wrong_hosts_are_errors(ssh_hosts: SshHosts) -> None:
         assert line.startswith(part), "\n".join(lines)
 
 
-HOROVOD = """
+HOROVOD_PROGRAM = """
 import horovod
 def work():
     import horovod.torch as hvd
@@ -362,4 +374,4 @@ print(horovod.run(work, np=4, hosts=HOSTS, ssh_identity_file=KEY))
 
 def test_horovod_run_uses_the_hosts(ssh_hosts: SshHosts) -> None:
     expected = [(0, 4, 2, 0), (1, 4, 2, 0), (2, 4, 2, 1), (3, 4, 2, 1)]
-    assert run(ssh_hosts, HOROVOD).output == f"{expected}\n"
+    assert run(ssh_hosts, HOROVOD_PROGRAM).output == f"{expected}\n"

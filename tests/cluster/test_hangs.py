@@ -15,12 +15,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from launched import Launched, command
+from launched import CommandRun, command
 from test_stalls import read_errors_until
 
 WORKER = Path(__file__).with_name("hanging_worker.py")
 HOST = re.escape(socket.gethostname())
-TIME = r"\d+(\.\d)? m?s( to \d+(\.\d)? m?s)?"
+DURATION = r"\d+(\.\d)? m?s( to \d+(\.\d)? m?s)?"
 TENSOR = r"\(float64, 100 elements\)"
 
 needs_py_spy = pytest.mark.skipif(
@@ -32,21 +32,21 @@ def rank(number: int) -> str:
     return rf"rank {number} \({HOST}, pid \d+\)"
 
 
-def job(how: str, size: int = 3) -> Launched:
-    return Launched(
-        *("run", "-n", str(size), "--stall-warning", "1", sys.executable, str(WORKER), how),
+def job(mistake: str, size: int = 3) -> CommandRun:
+    return CommandRun(
+        *("run", "-n", str(size), "--stall-warning", "1", sys.executable, str(WORKER), mistake),
         environment={"OMP_NUM_THREADS": "1"},
     )
 
 
-def expect(launched: Launched, *lines: str) -> None:
+def expect(launched: CommandRun, *lines: str) -> None:
     """Expect these lines of the launcher, one after the other; then end the job."""
-    whole = "".join(rf"farandole: {line}\n" for line in lines)
-    read_errors_until(launched, whole)
+    pattern = "".join(rf"farandole: {line}\n" for line in lines)
+    read_errors_until(launched, pattern)
     end(launched)
 
 
-def end(launched: Launched) -> None:
+def end(launched: CommandRun) -> None:
     launched.send(signal.SIGTERM)
     assert launched.end() == 128 + signal.SIGTERM, launched.errors
     assert launched.remaining_processes() == []
@@ -68,9 +68,9 @@ def test_a_branch_that_only_one_rank_takes() -> None:
         expect(
             launched,
             "stalled: ranks 0, 1 wait for each other:",
-            rf"  {rank(0)} has been waiting for {TIME} in allreduce `metric` {TENSOR} "
+            rf"  {rank(0)} has been waiting for {DURATION} in allreduce `metric` {TENSOR} "
             r"for ranks 1, 2",
-            rf"  {rank(1)} has been waiting for {TIME} in allreduce `grad` {TENSOR} for rank 0",
+            rf"  {rank(1)} has been waiting for {DURATION} in allreduce `grad` {TENSOR} for rank 0",
             ADVICE,
         )
 
@@ -80,8 +80,8 @@ def test_blocking_calls_in_another_order() -> None:
         expect(
             launched,
             "stalled: ranks 0, 1 wait for each other:",
-            rf"  {rank(0)} has been waiting for {TIME} in allreduce `a` {TENSOR} for rank 1",
-            rf"  {rank(1)} has been waiting for {TIME} in allreduce `b` {TENSOR} for rank 0",
+            rf"  {rank(0)} has been waiting for {DURATION} in allreduce `a` {TENSOR} for rank 1",
+            rf"  {rank(1)} has been waiting for {DURATION} in allreduce `b` {TENSOR} for rank 0",
             ADVICE,
         )
 
@@ -97,9 +97,10 @@ def test_a_cycle_over_two_groups() -> None:
         expect(
             launched,
             "stalled: ranks 0, 1 wait for each other:",
-            rf"  {rank(0)} has been waiting for {TIME} in allreduce `of the pair` "
+            rf"  {rank(0)} has been waiting for {DURATION} in allreduce `of the pair` "
             r"\(float64, 100 elements, group 1\) for rank 1",
-            rf"  {rank(1)} has been waiting for {TIME} in allreduce `of all` {TENSOR} for rank 0",
+            rf"  {rank(1)} has been waiting for {DURATION} in allreduce `of all` "
+            rf"{TENSOR} for rank 0",
             ADVICE,
         )
 
@@ -134,7 +135,7 @@ def test_a_rank_that_runs_out_of_batches_without_join_is_named() -> None:
     ), launched.errors
 
 
-LAST_CALL = rf"its last call, allreduce `grad`, finished {TIME} ago"
+LAST_CALL = rf"its last call, allreduce `grad`, finished {DURATION} ago"
 
 
 def test_a_rank_that_sleeps() -> None:
@@ -142,7 +143,7 @@ def test_a_rank_that_sleeps() -> None:
         expect(
             launched,
             rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
-            rf"  ranks 0, 2 have been waiting in it for {TIME}",
+            rf"  ranks 0, 2 have been waiting in it for {DURATION}",
             rf"  {rank(1)} has not called it; {LAST_CALL}",
         )
 
@@ -152,7 +153,7 @@ def test_a_rank_that_has_no_more_data_while_others_broadcast() -> None:
         expect(
             launched,
             r"stalled: broadcast `sizes` \(float64, 1 element\) waits for ranks 1, 2",
-            rf"  rank 0 has been waiting in it for {TIME}",
+            rf"  rank 0 has been waiting in it for {DURATION}",
             rf"  {rank(1)} has no more data \(join\) after 3 calls",
             rf"  {rank(2)} has not called it; {LAST_CALL}",
         )
@@ -163,7 +164,7 @@ def test_a_rank_that_computes_is_not_part_of_a_cycle() -> None:
         expect(
             launched,
             rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
-            rf"  ranks 0, 2 have been waiting in it for {TIME}",
+            rf"  ranks 0, 2 have been waiting in it for {DURATION}",
             rf"  {rank(1)} has not called it; {LAST_CALL}",
         )
 
@@ -177,15 +178,15 @@ STACKS = {
 
 
 @needs_py_spy
-@pytest.mark.parametrize("how", STACKS)
-def test_the_line_in_which_a_rank_hangs_is_shown(how: str) -> None:
-    function, text = STACKS[how]
-    with job(how) as launched:
+@pytest.mark.parametrize("mistake", STACKS)
+def test_the_line_in_which_a_rank_hangs_is_shown(mistake: str) -> None:
+    function, text = STACKS[mistake]
+    with job(mistake) as launched:
         read_errors_until(
             launched, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:"
         )
-        place = rf"{function} \(.*hanging_worker\.py:{line_of(text)}\)"
-        read_errors_until(launched, rf"farandole:     {place}")
+        stack_line = rf"{function} \(.*hanging_worker\.py:{line_of(text)}\)"
+        read_errors_until(launched, rf"farandole:     {stack_line}")
         end(launched)
 
 
@@ -204,7 +205,7 @@ def test_without_py_spy_the_launcher_says_how_to_get_it(
     monkeypatch.setenv("FARANDOLE_COMMAND", str(shutil.copy2(command(), tmp_path)))
     folders = os.environ["PATH"].split(os.pathsep)
     folders_without_py_spy = [f for f in folders if not (Path(f) / "py-spy").exists()]
-    with Launched(
+    with CommandRun(
         *("run", "-n", "2", "--stall-warning", "1", sys.executable, str(WORKER), "sleeps"),
         environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(folders_without_py_spy)},
     ) as launched:

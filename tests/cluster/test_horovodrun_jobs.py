@@ -17,15 +17,15 @@ import horovod
 
 def shell(script: str, *flags: str, workers: int = 2) -> list[str]:
     """Return the lines that the workers have written, sorted."""
-    done = horovodrun("-np", str(workers), *flags, "sh", "-c", script)
-    assert done.returncode == 0, done.stderr
-    return sorted(done.stdout.splitlines())
+    completed = horovodrun("-np", str(workers), *flags, "sh", "-c", script)
+    assert completed.returncode == 0, completed.stderr
+    return sorted(completed.stdout.splitlines())
 
 
 def test_lines_carry_rank_and_stream() -> None:
-    done = horovodrun("-np", "2", "sh", "-c", "echo out; echo err >&2")
-    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:out", "[1]<stdout>:out"]
-    errors = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    completed = horovodrun("-np", "2", "sh", "-c", "echo out; echo err >&2")
+    assert sorted(completed.stdout.splitlines()) == ["[0]<stdout>:out", "[1]<stdout>:out"]
+    errors = [line for line in completed.stderr.splitlines() if line.startswith("[")]
     assert sorted(errors) == ["[0]<stderr>:err", "[1]<stderr>:err"]
 
 
@@ -47,21 +47,21 @@ def test_the_time_stands_before_the_rank() -> None:
 def test_workers_get_horovods_variables() -> None:
     names = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER".split()
     script = "echo " + " ".join(f"$HOROVOD_{name}" for name in [*names, "CPU_OPERATIONS"])
-    here = socket.gethostname()
+    host = socket.gethostname()
     assert shell(script) == [
-        f"[{rank}]<stdout>:{rank} 2 {rank} 2 0 1 {here} gloo gloo" for rank in (0, 1)
+        f"[{rank}]<stdout>:{rank} 2 {rank} 2 0 1 {host} gloo gloo" for rank in (0, 1)
     ]
 
 
 def test_flags_win_over_the_file_and_the_file_over_variables(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("stall_check: {warning_time_seconds: 20}\nlogging: {level: INFO}\n")
-    done = horovodrun(
+    completed = horovodrun(
         *("-np", "1", "--config-file", file, "--log-level", "DEBUG", "-H", "localhost:1"),
         *("sh", "-c", "echo $FARANDOLE_LOG_LEVEL $FARANDOLE_STALL_WARNING"),
         environment={"HOROVOD_STALL_CHECK_TIME_SECONDS": "30"},
     )
-    assert done.stdout == "[0]<stdout>:debug 20\n"
+    assert completed.stdout == "[0]<stdout>:debug 20\n"
 
 
 def test_output_goes_to_files_too(tmp_path: Path) -> None:
@@ -71,18 +71,20 @@ def test_output_goes_to_files_too(tmp_path: Path) -> None:
 
 
 def test_a_flag_without_meaning_is_reported_once() -> None:
-    done = horovodrun("-np", "2", "--gloo", "--cycle-time-ms", "5", "sh", "-c", "true")
-    lines = [line for line in done.stderr.splitlines() if "no meaning" in line]
+    completed = horovodrun("-np", "2", "--gloo", "--cycle-time-ms", "5", "sh", "-c", "true")
+    lines = [line for line in completed.stderr.splitlines() if "no meaning" in line]
     assert [line.split()[1] for line in lines] == ["--cycle-time-ms", "--gloo"]
 
 
 def test_the_exit_code_is_that_of_the_first_failure() -> None:
-    done = horovodrun("-np", "2", "sh", "-c", '[ "$HOROVOD_RANK" = 1 ] && exit 7; exec sleep 1000')
-    assert done.returncode == 7
+    completed = horovodrun(
+        "-np", "2", "sh", "-c", '[ "$HOROVOD_RANK" = 1 ] && exit 7; exec sleep 1000'
+    )
+    assert completed.returncode == 7
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "message"),
     [
         (["sh"], "how many workers?"),
         (["-np", "2"], "which command?"),
@@ -90,20 +92,20 @@ def test_the_exit_code_is_that_of_the_first_failure() -> None:
         (["-np", "2", "--config-file", "/nowhere.yaml", "sh"], "No such file"),
     ],
 )
-def test_a_wrong_command_line_is_explained(words: list[str], problem: str) -> None:
-    done = horovodrun(*words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("horovodrun: ") and problem in done.stderr
-    assert done.stderr.endswith("See `horovodrun --help`.\n")
+def test_a_wrong_command_line_is_explained(words: list[str], message: str) -> None:
+    completed = horovodrun(*words)
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("horovodrun: ") and message in completed.stderr
+    assert completed.stderr.endswith("See `horovodrun --help`.\n")
 
 
 def test_check_build_shows_what_works() -> None:
-    done = horovodrun("--check-build")
-    assert done.returncode == 0, done.stderr
+    completed = horovodrun("--check-build")
+    assert completed.returncode == 0, completed.stderr
     head = f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):\n\n"
     frameworks = "Available Frameworks:\n    [X] TensorFlow\n    [X] PyTorch\n    [ ] MXNet\n\n"
-    assert done.stdout.startswith(head + frameworks + "Available Controllers:\n")
-    assert "    [X] Gloo\n\nAvailable Tensor Operations:\n    [ ] NCCL\n" in done.stdout
+    assert completed.stdout.startswith(head + frameworks + "Available Controllers:\n")
+    assert "    [X] Gloo\n\nAvailable Tensor Operations:\n    [ ] NCCL\n" in completed.stdout
 
 
 def test_version_names_horovods_version_and_ours() -> None:

@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from launched import Launched, command, run
+from launched import CommandRun, command, run
 from test_stalls import fake_py_spy, read_errors_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from hosts import Host, Hosts, namespaces, why_impossible
+from hosts import Host, Hosts, namespaces, reason_if_impossible
 
-WHY_IMPOSSIBLE = why_impossible()
+WHY_IMPOSSIBLE = reason_if_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 
 PORT = 4711
@@ -42,13 +42,13 @@ except OSError:
     sealed = True
 print(f"same {same}, sealed {sealed}")
 """
-WAIT = "echo waits as $$; exec sleep 1000"
+WAIT_SCRIPT = "echo waits as $$; exec sleep 1000"
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    with Hosts(2) as made:
-        yield made
+    with Hosts(2) as hosts:
+        yield hosts
 
 
 @pytest.fixture
@@ -65,18 +65,18 @@ class Job:
     def __init__(self, hosts: Hosts, secret: Path, endpoint: str | None = None) -> None:
         self.hosts, self.secret = hosts, secret
         self.endpoint = endpoint or hosts[0].endpoint(PORT)
-        self.launched: list[Launched] = []
+        self.launched: list[CommandRun] = []
 
     def start(
         self, node: int, script: str, *options: str, workers: int = 1, host: Host | None = None
-    ) -> Launched:
+    ) -> CommandRun:
         """Start the launcher of a node on its host, or on `host`. `options` override the launcher's
         options that start() gives."""
         chosen_host = host or self.hosts[node]
         words = chosen_host.command(command(), "run", "--join", self.endpoint, "--nodes", "2")
         words += ["--node", str(node), "--secret", str(self.secret)]
         words += ["-n", str(workers), *options, "sh", "-c", script]
-        launched = Launched(*words[1:], program=words[0])
+        launched = CommandRun(*words[1:], program=words[0])
         launched.__enter__()
         self.launched.append(launched)
         return launched
@@ -95,11 +95,11 @@ class Job:
 
 @pytest.fixture
 def job(hosts: Hosts, secret: Path) -> Iterator[Job]:
-    made = Job(hosts, secret)
+    job = Job(hosts, secret)
     try:
-        yield made
+        yield job
     finally:
-        made.close()
+        job.close()
 
 
 def fields(line: str) -> dict[str, str]:
@@ -107,43 +107,43 @@ def fields(line: str) -> dict[str, str]:
 
 
 def test_variables_count_over_all_nodes(job: Job) -> None:
-    zero = job.start(0, SHOW_VARIABLES, workers=3)
-    one = job.start(1, SHOW_VARIABLES, workers=1)
+    node_0 = job.start(0, SHOW_VARIABLES, workers=3)
+    node_1 = job.start(1, SHOW_VARIABLES, workers=1)
     assert job.end() == [0, 0]
-    lines = {line[: line.index("]") + 1]: fields(line) for line in zero.output.splitlines()}
+    lines = {line[: line.index("]") + 1]: fields(line) for line in node_0.output.splitlines()}
     assert sorted(lines) == ["[0]", "[1]", "[2]"]
-    assert one.output.startswith("[3] ")
-    lines["[3]"] = fields(one.output)
+    assert node_1.output.startswith("[3] ")
+    lines["[3]"] = fields(node_1.output)
     for rank in range(4):
-        shown = lines[f"[{rank}]"]
+        values = lines[f"[{rank}]"]
         node, local_rank, local_size = (0, rank, 3) if rank < 3 else (1, 0, 1)
         cross_size = 2 if local_rank == 0 else 1
-        assert shown["RANK"] == str(rank)
-        assert shown["WORLD_SIZE"] == "4"
-        assert shown["LOCAL_RANK"] == str(local_rank)
-        assert shown["LOCAL_WORLD_SIZE"] == str(local_size)
-        assert shown["GROUP_RANK"] == str(node)
-        assert shown["MASTER_ADDR"] == job.hosts[0].address
-        assert shown["STORE"] == job.endpoint
-        assert shown["HOROVOD"] == f"{rank}/4"
-        assert shown["OWN"] == f"{rank}/4,{local_rank}/{local_size},{node}/{cross_size}"
-    assert len({shown["MASTER_PORT"] for shown in lines.values()}) == 1
+        assert values["RANK"] == str(rank)
+        assert values["WORLD_SIZE"] == "4"
+        assert values["LOCAL_RANK"] == str(local_rank)
+        assert values["LOCAL_WORLD_SIZE"] == str(local_size)
+        assert values["GROUP_RANK"] == str(node)
+        assert values["MASTER_ADDR"] == job.hosts[0].address
+        assert values["STORE"] == job.endpoint
+        assert values["HOROVOD"] == f"{rank}/4"
+        assert values["OWN"] == f"{rank}/4,{local_rank}/{local_size},{node}/{cross_size}"
+    assert len({values["MASTER_PORT"] for values in lines.values()}) == 1
     assert int(lines["[0]"]["MASTER_PORT"]) > 0
 
 
 def test_the_order_of_starting_does_not_matter(job: Job) -> None:
-    one = job.start(1, "echo here")
-    read_errors_until(one, "waiting for node 0 of 2 at")
+    node_1 = job.start(1, "echo here")
+    read_errors_until(node_1, "waiting for node 0 of 2 at")
     zero = job.start(0, "echo here")
     assert job.end() == [0, 0]
-    assert (zero.output, one.output) == ("[0] here\n", "[1] here\n")
+    assert (zero.output, node_1.output) == ("[0] here\n", "[1] here\n")
 
 
 def test_a_launcher_says_whom_it_waits_for(job: Job) -> None:
     zero = job.start(0, "echo here", "--nodes", "3")
     read_errors_until(zero, f"waiting for nodes 1, 2 of 3 at {job.endpoint}")
-    one = job.start(1, "echo here", "--nodes", "3")
-    read_errors_until(one, "waiting for node 2 of 3")
+    node_1 = job.start(1, "echo here", "--nodes", "3")
+    read_errors_until(node_1, "waiting for node 2 of 3")
     read_errors_until(zero, "waiting for node 2 of 3")
     job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 0]
@@ -155,43 +155,43 @@ def test_names_are_looked_up_until_they_are_known(secret: Path) -> None:
             host.set_names({})
         job = Job(hosts, secret, endpoint=f"node0.test:{PORT}")
         try:
-            one = job.start(1, SHOW_VARIABLES)
-            read_errors_until(one, f"waiting for node 0 of 2 at node0.test:{PORT}")
+            node_1 = job.start(1, SHOW_VARIABLES)
+            read_errors_until(node_1, f"waiting for node 0 of 2 at node0.test:{PORT}")
             for host in hosts:
                 host.set_names({"node0.test": hosts[0].address})
             job.start(0, SHOW_VARIABLES)
             assert job.end() == [0, 0]
         finally:
             job.close()
-        assert fields(one.output)["MASTER_ADDR"] == "node0.test"
+        assert fields(node_1.output)["MASTER_ADDR"] == "node0.test"
 
 
-def test_ipv6(secret: Path) -> None:
+def test_hosts_may_have_only_ipv6(secret: Path) -> None:
     with Hosts(2, v6_only=True) as hosts:
         job = Job(hosts, secret)
         try:
-            zero, one = (job.start(node, SHOW_VARIABLES) for node in range(2))
+            zero, node_1 = (job.start(node, SHOW_VARIABLES) for node in range(2))
             assert job.end() == [0, 0]
         finally:
             job.close()
-        assert fields(one.output)["MASTER_ADDR"] == hosts[0].v6
+        assert fields(node_1.output)["MASTER_ADDR"] == hosts[0].v6
         assert fields(zero.output)["STORE"] == f"[{hosts[0].v6}]:{PORT}"
 
 
 def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
     content = job.secret.read_bytes()
     script = f"{sys.executable} -c '{READ_SECRET}' {job.secret}; exec sleep 1000"
-    one = job.start(1, script, "--log-level", "trace", workers=2)
+    node_1 = job.start(1, script, "--log-level", "trace", workers=2)
     zero = job.start(0, script, workers=1)
-    for launched, workers in ((zero, 1), (one, 2)):
+    for launched, workers in ((zero, 1), (node_1, 2)):
         launched.read_until("same True, sealed True", times=workers)
         for pid in launched.remaining_processes():
             for name in ("environ", "cmdline"):
-                seen = b""
+                visible = b""
                 with suppress(OSError):  # the process has ended meanwhile
-                    seen = Path(f"/proc/{pid}/{name}").read_bytes()
-                assert content not in seen
-                assert content.hex().encode() not in seen
+                    visible = Path(f"/proc/{pid}/{name}").read_bytes()
+                assert content not in visible
+                assert content.hex().encode() not in visible
     zero.send(signal.SIGINT)
     job.end()
     for launched in job.launched:
@@ -201,26 +201,26 @@ def test_the_secret_is_in_no_argument_variable_or_output(job: Job) -> None:
 def test_a_second_launcher_of_the_same_node_fails(job: Job) -> None:
     zero = job.start(0, "echo here", "--nodes", "3")
     read_errors_until(zero, "waiting for nodes 1, 2")
-    one = job.start(1, "echo here", "--nodes", "3")
+    node_1 = job.start(1, "echo here", "--nodes", "3")
     read_errors_until(zero, "waiting for node 2")
-    again = job.start(1, "echo here", "--nodes", "3")
-    assert again.end() == 2
-    assert "node 1 has already joined, on" in again.errors
+    second = job.start(1, "echo here", "--nodes", "3")
+    assert second.end() == 2
+    assert "node 1 has already joined, on" in second.errors
     job.start(2, "echo here", "--nodes", "3", host=job.hosts[1])
     assert job.end() == [0, 0, 2, 0]
-    assert one.output == "[1] here\n"
+    assert node_1.output == "[1] here\n"
     assert "a launcher was rejected: node 1 has already joined" in zero.errors
 
 
 def test_a_second_launcher_of_node_zero_fails(job: Job) -> None:
     zero = job.start(0, "echo here")
     read_errors_until(zero, "waiting for node 1 of 2")
-    again = job.start(0, "echo here")
-    assert again.end() == 1
-    assert "is there another node 0?" in again.errors
-    elsewhere = job.start(0, "echo here", host=job.hosts[1])
-    assert elsewhere.end() == 2
-    assert "is not an address of this host" in elsewhere.errors
+    second_launcher = job.start(0, "echo here")
+    assert second_launcher.end() == 1
+    assert "is there another node 0?" in second_launcher.errors
+    second = job.start(0, "echo here", host=job.hosts[1])
+    assert second.end() == 2
+    assert "is not an address of this host" in second.errors
     job.start(1, "echo here")
     assert job.end() == [0, 1, 2, 0]
 
@@ -228,20 +228,20 @@ def test_a_second_launcher_of_node_zero_fails(job: Job) -> None:
 def test_different_numbers_of_nodes_fail_on_all_nodes(job: Job) -> None:
     zero = job.start(0, "echo here", "--nodes", "2")
     read_errors_until(zero, "waiting for node 1 of 2")
-    one = job.start(1, "echo here", "--nodes", "3")
+    node_1 = job.start(1, "echo here", "--nodes", "3")
     assert job.end() == [2, 2]
-    for launched in (zero, one):
+    for launched in (zero, node_1):
         assert "node 0 was started with --nodes 2, and node 1 on" in launched.errors
         assert launched.output == ""
 
 
 def test_different_secrets_fail_on_both_nodes(job: Job, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    assert run("secret", str(other)).process.returncode == 0
+    other_secret = tmp_path / "other"
+    assert run("secret", str(other_secret)).process.returncode == 0
     zero = job.start(0, "echo here", "--start-timeout", "15")
-    one = job.start(1, "echo here", "--secret", str(other))
+    node_1 = job.start(1, "echo here", "--secret", str(other_secret))
     assert job.end() == [1, 2]
-    assert "the file with the secret must be the same on all hosts" in one.errors
+    assert "the file with the secret must be the same on all hosts" in node_1.errors
     assert "its file with the secret is different" in zero.errors
     assert f"node 1 of 2 has not come to {job.endpoint} within 15 s" in zero.errors
     assert "connections were rejected" in zero.errors
@@ -256,13 +256,13 @@ def test_node_zero_says_that_it_does_not_know_the_name(job: Job) -> None:
     assert zero.end() != 0
 
 
-@pytest.mark.parametrize("present", [0, 1])
-def test_the_start_timeout_names_the_missing_node(job: Job, present: int) -> None:
-    alone = job.start(present, "echo here", "--start-timeout", "2")
+@pytest.mark.parametrize("present_node", [0, 1])
+def test_the_start_timeout_names_the_missing_node(job: Job, present_node: int) -> None:
+    launcher = job.start(present_node, "echo here", "--start-timeout", "2")
     assert job.end() == [1]
-    missing = "node 1 of 2 has not come" if present == 0 else "node 0 of 2 was not reached"
-    assert missing in alone.errors
-    assert alone.output == ""
+    missing = "node 1 of 2 has not come" if present_node == 0 else "node 0 of 2 was not reached"
+    assert missing in launcher.errors
+    assert launcher.output == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -277,36 +277,36 @@ def test_a_signal_ends_a_launcher_that_waits(job: Job, node: int, number: int) -
     assert "before all nodes had joined" in waiting.errors
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_a_failing_worker_ends_all_nodes(job: Job, failing: int) -> None:
-    scripts = [WAIT, WAIT]
-    scripts[failing] = "exit 7"
+@pytest.mark.parametrize("failing_node", [0, 1])
+def test_a_failing_worker_ends_all_nodes(job: Job, failing_node: int) -> None:
+    scripts = [WAIT_SCRIPT, WAIT_SCRIPT]
+    scripts[failing_node] = "exit 7"
     launched = [job.start(node, scripts[node]) for node in range(2)]
     codes = job.end()
     assert codes == [7, 7]
-    other = launched[1 - failing]
-    assert f"node {failing} (" in other.errors
-    assert f"rank {failing} (pid " in other.errors
+    other = launched[1 - failing_node]
+    assert f"node {failing_node} (" in other.errors
+    assert f"rank {failing_node} (pid " in other.errors
     assert "has exited with code 7" in other.errors
-    assert "exited with code 7 " in launched[failing].errors
+    assert "exited with code 7 " in launched[failing_node].errors
     # Node 0 shows the box of the node that failed first.
-    assert ("─ exit code 7 ─" in other.errors) == (failing == 1)
+    assert ("─ exit code 7 ─" in other.errors) == (failing_node == 1)
 
 
 def test_a_node_that_succeeds_waits_for_the_others(job: Job, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    os.mkfifo(go)
+    go_file = tmp_path / "go"
+    os.mkfifo(go_file)
     zero = job.start(0, "echo done")
-    one = job.start(1, f"echo waits; read line < {go}; exit 9")
-    one.read_until("waits")
+    node_1 = job.start(1, f"echo waits; read line < {go_file}; exit 9")
+    node_1.read_until("waits")
     zero.read_until("done")
     read_errors_until(zero, "all workers of this node have ended; waiting for those of the other")
-    go.write_text("\n")
+    go_file.write_text("\n")
     assert job.end() == [9, 9]
     assert "the workers of this node have succeeded, but the job has failed: node 1" in zero.errors
 
 
-def states_in_status(launched: Launched) -> dict[int, tuple[str, list[int]]]:
+def states_in_status(launched: CommandRun) -> dict[int, tuple[str, list[int]]]:
     """Return the state of each rank that `farandole status` knows, and the ranks that this rank
     waits for."""
     status = run("status", str(launched.process.pid), "--json")
@@ -323,7 +323,7 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
         monkeypatch.setenv(name, value)
     worker = Path(__file__).with_name("stalling_worker.py")
     script = shlex.join(["exec", sys.executable, str(worker), "comes_late", str(tmp_path)])
-    zero, one = (job.start(node, script, "--stall-warning", "1") for node in range(2))
+    zero, node_1 = (job.start(node, script, "--stall-warning", "1") for node in range(2))
     read_errors_until(zero, r"stalled: barrier `[^`]+` waits for rank 1\n")
     read_errors_until(zero, r"farandole:   rank 0 has been waiting in it for \d+(\.\d)? m?s")
     read_errors_until(
@@ -332,17 +332,17 @@ def test_a_rank_of_another_node_that_comes_late_is_reported(
     read_errors_until(zero, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:")
     read_errors_until(zero, r"farandole:     evaluate \(eval\.py:88\)")
     assert states_in_status(zero) == {0: ("waits", [1]), 1: ("computes", [])}
-    assert states_in_status(one) == {1: ("computes", [])}
+    assert states_in_status(node_1) == {1: ("computes", [])}
     (tmp_path / "go").touch()
     read_errors_until(zero, r"farandole: barrier `[^`]+` went on after \d+\.\d s")
     (tmp_path / "end").touch()
     assert job.end() == [0, 0]
-    assert "stalled" not in one.errors
+    assert "stalled" not in node_1.errors
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
-    launched = [job.start(number, WAIT, workers=2) for number in range(2)]
+    launched = [job.start(number, WAIT_SCRIPT, workers=2) for number in range(2)]
     for launcher in launched:
         launcher.read_until("waits as", times=2)
     launched[node].send(signal.SIGINT)
@@ -355,7 +355,7 @@ def test_ctrl_c_on_one_node_ends_all(job: Job, node: int) -> None:
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) -> None:
-    script = f"setsid sleep 1001 & echo agent $PPID; {WAIT}"
+    script = f"setsid sleep 1001 & echo agent $PPID; {WAIT_SCRIPT}"
     launched = [job.start(number, script) for number in range(2)]
     for launcher in launched:
         launcher.read_until("waits as")
@@ -364,15 +364,15 @@ def test_nothing_outlives_a_killed_launcher(job: Job, node: int, victim: str) ->
     codes = job.end()  # checks that no process is left
     assert codes[node] in (-signal.SIGKILL, 128 + signal.SIGKILL)
     assert codes[1 - node] == 1
-    gone = "the launcher of node 0 is gone" if node == 0 else "node 1 ("
-    assert gone in launched[1 - node].errors
+    message = "the launcher of node 0 is gone" if node == 0 else "node 1 ("
+    assert message in launched[1 - node].errors
 
 
 def test_a_host_that_is_cut_off_ends_the_job(secret: Path) -> None:
     with Hosts(2) as hosts:
         job = Job(hosts, secret)
         try:
-            launched = [job.start(node, WAIT) for node in range(2)]
+            launched = [job.start(node, WAIT_SCRIPT) for node in range(2)]
             for launcher in launched:
                 launcher.read_until("waits as")
             hosts[1].unplug()
@@ -396,10 +396,10 @@ def test_output_files_and_shown_ranks_have_world_ranks(job: Job, tmp_path: Path)
 
 
 def test_status_shows_world_ranks(job: Job) -> None:
-    launched = [job.start(node, WAIT, workers=2) for node in range(2)]
+    launched = [job.start(node, WAIT_SCRIPT, workers=2) for node in range(2)]
     for launcher in launched:
         launcher.read_until("waits as", times=2)
-    # `ip netns exec` replaces itself by the launcher, so the pid is that of the launcher.
+    # `ip netns exec` replaces itself by the launcher, so this is the pid of the launcher.
     shown = run("status", str(launched[1].process.pid)).output
     assert re.findall(r"^ +(\d) ", shown, re.MULTILINE) == ["2", "3"]
     launched[0].send(signal.SIGINT)
@@ -409,11 +409,11 @@ def test_status_shows_world_ranks(job: Job) -> None:
 def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one hardware thread only")
-    launched = [job.start(node, WAIT, "--bind-to", "core", workers=2) for node in range(2)]
+    launched = [job.start(node, WAIT_SCRIPT, "--bind-to", "core", workers=2) for node in range(2)]
     for launcher in launched:
         launcher.read_until("waits as", times=2)
     cores: list[str | None] = []
-    while len(cores) < 4:  # the hang guard of `launched` ends this loop, too
+    while len(cores) < 4:  # fail_after_timeout() ends this loop, too
         (found,) = json.loads(run("status", str(launched[0].process.pid), "--json").output)
         cores = [row["cores"] for row in found["ranks"]]
     assert None not in cores
@@ -422,14 +422,14 @@ def test_status_on_node_zero_shows_the_cores_of_other_nodes(job: Job) -> None:
     job.end()
 
 
-WRONG_WORDS: list[tuple[list[str], str]] = [
+WRONG_FLAGS: list[tuple[list[str], str]] = [
     (["--nodes", "2"], "--nodes is given without --join, --node, --secret"),
     (["--join", "fox", "--nodes", "2", "--node", "0", "--secret", "s"], "the port is missing"),
     (["--join", "fox:1", "--nodes", "2", "--node", "2", "--secret", "s"], "numbered from 0 to 1"),
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), WRONG_WORDS)
+@pytest.mark.parametrize(("words", "message"), WRONG_FLAGS)
 def test_wrong_words_start_nothing(words: list[str], message: str) -> None:
     launched = run("run", *words, "-n", "1", "echo", "here")
     assert launched.process.returncode == 2
@@ -461,12 +461,12 @@ def test_a_bad_file_with_the_secret_starts_nothing(
 
 def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
     assert secret.stat().st_mode & 0o7777 == 0o600
-    before = secret.read_bytes()
-    assert len(before) == 32
-    again = run("secret", str(secret))
-    assert again.process.returncode == 2
-    assert "File exists" in again.errors
-    assert secret.read_bytes() == before
+    content_before = secret.read_bytes()
+    assert len(content_before) == 32
+    second = run("secret", str(secret))
+    assert second.process.returncode == 2
+    assert "File exists" in second.errors
+    assert secret.read_bytes() == content_before
     assert run("secret").process.returncode == 2
 
 
@@ -474,7 +474,7 @@ def test_the_secret_file_is_private_and_never_replaced(secret: Path) -> None:
 def test_the_tool_removes_its_hosts(number: int) -> None:
     tool = Path(__file__).resolve().parents[2] / "tools/hosts.py"
     script = "ip netns identify $$; exec sleep 1000"
-    with Launched(
+    with CommandRun(
         str(tool), "--hosts", "2", "sh", "-c", script, program=sys.executable
     ) as tool_run:
         tool_run.read_until("\n", times=2)

@@ -1,4 +1,4 @@
-"""System calls that fail, are interrupted or do less than asked for, one at a time.
+"""Each test lets one system call fail, be interrupted, or do less than requested.
 
 A shim (shims/faults.c) puts a fault into the n-th call of the launcher or of one worker. An
 interrupted call changes no result. A call that the system rejects leads to an error that says so.
@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launched import Launched, run
+from launched import CommandRun, run
 
 HERE = Path(__file__).parent
-SHORT = (sys.executable, str(HERE / "small_worker.py"), "short")
-ROUNDS = 8  # how many faults a test tries, out of some hundred calls; the printed seed chooses them
+SHORT_JOB = (sys.executable, str(HERE / "small_worker.py"), "short")
+# A test tries this number of faults, in some hundred calls. The printed seed chooses the calls.
+FAULTS_PER_TEST = 8
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ class InjectedRun:
             "FAULT_COUNTERS": str(counters),
             "FARANDOLE_START_TIMEOUT": "20",
         }
-        self.job: Launched = run("run", "-n", "2", *SHORT, environment=variables)
+        self.job: CommandRun = run("run", "-n", "2", *SHORT_JOB, environment=variables)
         self.calls, self.faults = struct.unpack("qq", counters.read_bytes())
         self.description = (
             f"{kind} at call {number} of {target}:\n{self.job.output}{self.job.errors}"
@@ -57,11 +58,11 @@ class InjectedRun:
         return sorted(re.findall(r"\[\d\] result \w+", self.job.output))
 
 
-Inject = Callable[[str, str, int], InjectedRun]
+InjectFault = Callable[[str, str, int], InjectedRun]
 
 
 @pytest.fixture
-def inject(shim: Path, tmp_path: Path) -> Inject:
+def inject(shim: Path, tmp_path: Path) -> InjectFault:
     return lambda target, kind, number: InjectedRun(
         shim, tmp_path / "counters", target, kind, number
     )
@@ -70,54 +71,56 @@ def inject(shim: Path, tmp_path: Path) -> Inject:
 def random_call_numbers(calls: int) -> list[int]:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    return sorted(random.Random(seed).sample(range(1, calls + 1), min(ROUNDS, calls)))
+    return sorted(random.Random(seed).sample(range(1, calls + 1), min(FAULTS_PER_TEST, calls)))
 
 
-HARMLESS = [
+HARMLESS_FAULTS = [
     *[(target, kind) for target in ("launcher", "1") for kind in ("EINTR", "EAGAIN", "ENOBUFS")],
     ("launcher", "SHORT"),
 ]
 
 
-@pytest.mark.parametrize(("target", "kind"), HARMLESS)
-def test_an_interrupted_call_changes_nothing(inject: Inject, target: str, kind: str) -> None:
-    undisturbed = inject(target, kind, 0)
-    assert undisturbed.job.process.returncode == 0, undisturbed.description
-    assert undisturbed.calls > 0, f"{target} never makes a call that can fail with {kind}"
-    assert len(undisturbed.results()) == 2
+@pytest.mark.parametrize(("target", "kind"), HARMLESS_FAULTS)
+def test_an_interrupted_call_changes_nothing(inject: InjectFault, target: str, kind: str) -> None:
+    run_without_fault = inject(target, kind, 0)
+    assert run_without_fault.job.process.returncode == 0, run_without_fault.description
+    assert run_without_fault.calls > 0, f"{target} never makes a call that can fail with {kind}"
+    assert len(run_without_fault.results()) == 2
     faults = 0
-    for number in random_call_numbers(undisturbed.calls):
-        disturbed = inject(target, kind, number)
-        faults += disturbed.faults
-        assert disturbed.job.process.returncode == 0, disturbed.description
-        assert disturbed.results() == undisturbed.results(), disturbed.description
+    for number in random_call_numbers(run_without_fault.calls):
+        run_with_fault = inject(target, kind, number)
+        faults += run_with_fault.faults
+        assert run_with_fault.job.process.returncode == 0, run_with_fault.description
+        assert run_with_fault.results() == run_without_fault.results(), run_with_fault.description
     assert faults > 0, "no fault was ever put in"
 
 
-REASONS = (
+REASON_WORDS = (
     "Too many open files|Cannot allocate memory|No space left|temporarily unavailable|ulimit"
     "|max_user_watches"
 )
 
 
 @pytest.mark.parametrize("target", ["launcher", "0", "1"])
-def test_a_rejected_call_is_reported(inject: Inject, target: str) -> None:
-    undisturbed = inject(target, "LIMIT", 0)
+def test_a_rejected_call_is_reported(inject: InjectFault, target: str) -> None:
+    run_without_fault = inject(target, "LIMIT", 0)
     faults = 0
-    for number in random_call_numbers(undisturbed.calls):
-        rejected = inject(target, "LIMIT", number)
-        faults += rejected.faults
-        code = rejected.job.process.returncode
+    for number in random_call_numbers(run_without_fault.calls):
+        run_with_fault = inject(target, "LIMIT", number)
+        faults += run_with_fault.faults
+        code = run_with_fault.job.process.returncode
         if code == 0:  # the launcher or the engine had an alternative to this call
-            assert rejected.results() == undisturbed.results(), rejected.description
+            assert run_with_fault.results() == run_without_fault.results(), (
+                run_with_fault.description
+            )
             continue
-        assert code in (1, 126, 127), rejected.description
-        assert re.search(REASONS, rejected.job.errors), rejected.description
-        assert "bug in the engine" not in rejected.job.errors, rejected.description
-        if target != "launcher":  # the other rank must report it, too
-            other = "1" if target == "0" else "0"
-            pattern = rf"\[{other}\] .*rank {target}\b"
-            assert re.search(pattern, rejected.job.errors), rejected.description
+        assert code in (1, 126, 127), run_with_fault.description
+        assert re.search(REASON_WORDS, run_with_fault.job.errors), run_with_fault.description
+        assert "bug in the engine" not in run_with_fault.job.errors, run_with_fault.description
+        if target != "launcher":  # the other rank must report the failure, too
+            other_rank = "1" if target == "0" else "0"
+            pattern = rf"\[{other_rank}\] .*rank {target}\b"
+            assert re.search(pattern, run_with_fault.job.errors), run_with_fault.description
     assert faults > 0, "no fault was ever put in"
 
 

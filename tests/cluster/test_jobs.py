@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched import Launched, guard_against_hanging  # noqa: F401, the guard is autouse
+from launched import CommandRun, fail_after_timeout  # noqa: F401, the guard is autouse
 
 import farandole
 from farandole.jobs import launched_worker
 from farandole.jobs.channel import OutgoingMessage
 
-CALLER = str(Path(__file__).with_name("calling_program.py"))
+CALLING_PROGRAM = str(Path(__file__).with_name("calling_program.py"))
 # The launcher prints a notice if it chooses the number of threads, and if a rank is late.
-QUIET = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
+WITHOUT_NOTICES = {"OMP_NUM_THREADS": "1", "FARANDOLE_STALL_WARNING": "0"}
 
 
 def rank() -> int:
@@ -44,16 +44,24 @@ def test_results_are_ordered_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
         total = hvd.allreduce(torch.full((1000,), first + more * hvd.rank()), op=hvd.Sum)
         return hvd.rank(), float(total[0])
 
-    results = farandole.run(work, (1.0,), {"more": 10.0}, n=3, env=QUIET)
+    results = farandole.run(work, (1.0,), {"more": 10.0}, n=3, env=WITHOUT_NOTICES)
     assert results == [(0, 33.0), (1, 33.0), (2, 33.0)]
-    shown = capfd.readouterr()
-    assert sorted(shown.out.splitlines()) == [f"[{number}] é from {number}" for number in range(3)]
-    assert shown.err == ""
+    captured = capfd.readouterr()
+    assert sorted(captured.out.splitlines()) == [
+        f"[{number}] é from {number}" for number in range(3)
+    ]
+    assert captured.err == ""
 
 
 def test_a_lambda_and_a_closure_run_on_more_ranks_than_cores() -> None:
     base = [100]
-    assert farandole.run(lambda: base[0] + rank(), n=5, env=QUIET) == [100, 101, 102, 103, 104]
+    assert farandole.run(lambda: base[0] + rank(), n=5, env=WITHOUT_NOTICES) == [
+        100,
+        101,
+        102,
+        103,
+        104,
+    ]
     assert farandole.run(lambda *words: words, ["a", "b"]) == [("a", "b")]
 
 
@@ -63,7 +71,10 @@ def test_options_reach_the_launcher(tmp_path: Path, capfd: pytest.CaptureFixture
         return os.environ["GIVEN"] + os.environ["FARANDOLE_START_TIMEOUT"]
 
     options: dict[str, Any] = {"prefix": "", "output_dir": tmp_path, "start_timeout": 77}
-    assert farandole.run(work, n=2, env={**QUIET, "GIVEN": "here "}, **options) == ["here 77"] * 2
+    assert (
+        farandole.run(work, n=2, env={**WITHOUT_NOTICES, "GIVEN": "here "}, **options)
+        == ["here 77"] * 2
+    )
     assert capfd.readouterr().out == "hello\nhello\n"
     assert (tmp_path / "rank.1" / "stdout").read_text() == "hello\n"
     with pytest.raises(farandole.CallError, match=r"there is no field \{nothing\}"):
@@ -87,7 +98,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     with pytest.raises(
         farandole.WorkerError, match=r"^rank 1 \(pid \d+\) raised ValueError"
     ) as caught:
-        farandole.run(work, n=3, env=QUIET)
+        farandole.run(work, n=3, env=WITHOUT_NOTICES)
     error = caught.value
     assert isinstance(error, farandole.FarandoleError)
     assert (error.rank, error.exit_code) == (1, 1)
@@ -101,7 +112,7 @@ def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -
     assert "runpy" not in shown.err
 
 
-ENDS = {
+EXIT_FUNCTIONS = {
     "is killed": (137, "was killed by signal 9 (SIGKILL) before its function had returned"),
     "exits well": (0, "exited with code 0 before its function had returned"),
     "exits": (7, "exited with code 7 before its function had returned"),
@@ -109,30 +120,30 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("way", ENDS)
-def test_a_rank_that_ends_without_a_result(way: str) -> None:
+@pytest.mark.parametrize("exit_name", EXIT_FUNCTIONS)
+def test_a_rank_that_ends_without_a_result(exit_name: str) -> None:
     def work() -> None:
         import atexit  # noqa: PLC0415
 
         if rank() != 1:
             return
-        if way == "exits late":
+        if exit_name == "exits late":
             atexit.register(os._exit, 8)
-        elif way == "is killed":
+        elif exit_name == "is killed":
             os.kill(os.getpid(), signal.SIGKILL)
         else:
-            sys.exit(7 if way == "exits" else 0)
+            sys.exit(7 if exit_name == "exits" else 0)
 
     with pytest.raises(farandole.WorkerError) as caught:
-        farandole.run(work, n=2, env=QUIET)
-    code, text = ENDS[way]
+        farandole.run(work, n=2, env=WITHOUT_NOTICES)
+    code, text = EXIT_FUNCTIONS[exit_name]
     assert (caught.value.rank, caught.value.exit_code) == (1, code)
     assert re.fullmatch(rf"rank 1 \(pid \d+\) {re.escape(text)}", str(caught.value))
 
 
 def test_a_result_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(farandole.WorkerError) as caught:
-        farandole.run(lambda: (i for i in ()) if rank() == 1 else 1, n=2, env=QUIET)
+        farandole.run(lambda: (i for i in ()) if rank() == 1 else 1, n=2, env=WITHOUT_NOTICES)
     assert caught.value.exception_text == (
         "the result of rank 1, of the type generator, cannot be pickled: TypeError: cannot pickle "
         "'generator' object"
@@ -149,7 +160,7 @@ def test_a_result_that_cannot_be_unpickled_is_named() -> None:
         match=r"^rank 0 \(pid \d+\) has returned something of"
         " the type .*Wrong that cannot be unpickled here: ValueError: invalid",
     ):
-        farandole.run(Wrong, env=QUIET)
+        farandole.run(Wrong, env=WITHOUT_NOTICES)
 
 
 interruptions: list[str] = []
@@ -168,7 +179,7 @@ def test_a_result_is_kept_after_an_interruption() -> None:
             return eval, ("__import__('test_jobs').result_after_an_interruption()",)
 
     sys.modules["test_jobs"] = sys.modules[__name__]
-    workers = farandole.launch_workers(1, Interrupting, env=QUIET)
+    workers = farandole.launch_workers(1, Interrupting, env=WITHOUT_NOTICES)
     with pytest.raises(KeyboardInterrupt):
         farandole.await_workers(workers)
     assert farandole.await_workers(workers) == ["result"]
@@ -187,11 +198,11 @@ print((peak() - before) / sum(array.nbytes for array, _ in results))
 
 
 def test_big_results_are_not_copied() -> None:
-    with Launched("-c", BIG_RESULTS_PROGRAM, program=sys.executable) as caller:
+    with CommandRun("-c", BIG_RESULTS_PROGRAM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
-    right, copies = caller.output.splitlines()
-    assert right == "True"
-    assert float(copies) < 1.3
+    is_correct, memory_ratio = caller.output.splitlines()
+    assert is_correct == "True"
+    assert float(memory_ratio) < 1.3
 
 
 RESULT_TOO_LARGE_PROGRAM = """
@@ -211,10 +222,10 @@ except farandole.WorkerError as error:
 
 
 def test_a_result_without_room_is_reported() -> None:
-    with Launched("-c", RESULT_TOO_LARGE_PROGRAM, program=sys.executable) as caller:
+    with CommandRun("-c", RESULT_TOO_LARGE_PROGRAM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
-    last = caller.output.splitlines()[-1]
-    assert last.endswith("has returned more than there is memory for in this process")
+    last_line = caller.output.splitlines()[-1]
+    assert last_line.endswith("has returned more than there is memory for in this process")
 
 
 ASCII_PROGRAM = """
@@ -225,14 +236,16 @@ print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8
 
 def test_an_ascii_stdout_ends_no_job() -> None:
     ascii_output = {"PYTHONIOENCODING": "ascii"}
-    with Launched("-c", ASCII_PROGRAM, program=sys.executable, environment=ascii_output) as caller:
+    with CommandRun(
+        "-c", ASCII_PROGRAM, program=sys.executable, environment=ascii_output
+    ) as caller:
         assert caller.end() == 0, caller.errors
     assert caller.output == "[0] caf?\n[None]\n"
 
 
 def test_big_arguments_and_many_parts_arrive() -> None:
     arrays = [np.arange(number) for number in (0, 1, 10_000, 2_000_000)]
-    (result,) = farandole.run(lambda given: given, (arrays * 20,), env=QUIET)
+    (result,) = farandole.run(lambda given: given, (arrays * 20,), env=WITHOUT_NOTICES)
     assert all((one == other).all() for one, other in zip(arrays * 20, result, strict=True))
 
 
@@ -241,12 +254,12 @@ def test_a_job_within_a_job() -> None:
         inner = farandole.run(lambda: f"{rank()} of {os.environ['FARANDOLE_SIZE']}", n=3)
         return [f"{rank()}: {text}" for text in inner]
 
-    results = farandole.run(outer, n=2, env=QUIET)
+    results = farandole.run(outer, n=2, env=WITHOUT_NOTICES)
     assert results == [[f"{o}: {i} of 3" for i in range(3)] for o in range(2)]
 
 
 # As in a notebook, the functions are in a `__main__` without a file, and sys.stdout is not a file.
-CELLS = """
+NOTEBOOK_CELLS = """
 import farandole
 base = 10
 class Point:
@@ -257,26 +270,28 @@ def work(x):
 points = farandole.run(work, (5,), n=2, env={"OMP_NUM_THREADS": "1"})
 print([point.x for point in points], all(type(point) is Point for point in points))
 """
-SHOWN = ["[0] in the worker", "[15, 15] True", "[1] in the worker"]  # sorted
+SHOWN_LINES = ["[0] in the worker", "[15, 15] True", "[1] in the worker"]  # sorted
 
 
 def test_an_interpreter_that_replaces_stdout_can_run_functions() -> None:
     interpreter = code.InteractiveInterpreter({"__name__": "__main__"})
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        interpreter.runcode(compile(CELLS, "<cell>", "exec"))
-    assert sorted(out.getvalue().splitlines()) == SHOWN
+        interpreter.runcode(compile(NOTEBOOK_CELLS, "<cell>", "exec"))
+    assert sorted(out.getvalue().splitlines()) == SHOWN_LINES
     assert err.getvalue().startswith("farandole: no worker of this job called")  # init()
     assert err.getvalue().count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [("-c", CELLS), ("-i",), ("-",)])
+@pytest.mark.parametrize("words", [("-c", NOTEBOOK_CELLS), ("-i",), ("-",)])
 def test_functions_of_a_program_without_a_file_run(words: tuple[str, ...]) -> None:
-    typed = CELLS.replace("\ndef work", "\n\ndef work").replace("\npoints", "\n\npoints")
-    caller = subprocess.run(
-        [sys.executable, *words], input=typed, check=False, capture_output=True, text=True
+    typed_lines = NOTEBOOK_CELLS.replace("\ndef work", "\n\ndef work").replace(
+        "\npoints", "\n\npoints"
     )
-    assert sorted(caller.stdout.splitlines()) == SHOWN, caller.stderr
+    caller = subprocess.run(
+        [sys.executable, *words], input=typed_lines, check=False, capture_output=True, text=True
+    )
+    assert sorted(caller.stdout.splitlines()) == SHOWN_LINES, caller.stderr
 
 
 def test_a_function_beside_the_script_is_found(tmp_path: Path) -> None:
@@ -306,28 +321,28 @@ def wait_until_gone(pids: list[int]) -> None:
     ["run", "run stubborn", "launch", pytest.param("launch stubborn", marks=pytest.mark.long)],
 )
 def test_nothing_outlives_a_caller_that_is_killed(options: str) -> None:
-    with Launched(CALLER, *options.split(), program=sys.executable) as caller:
+    with CommandRun(CALLING_PROGRAM, *options.split(), program=sys.executable) as caller:
         caller.read_until("working", times=2)
-        left = set(caller.remaining_processes()) - {caller.process.pid}
-        assert len(left) >= 4  # foreground process, agent, workers
+        remaining_pids = set(caller.remaining_processes()) - {caller.process.pid}
+        assert len(remaining_pids) >= 4  # foreground process, agent, workers
         caller.send(signal.SIGKILL)
-        wait_until_gone(list(left))
+        wait_until_gone(list(remaining_pids))
         assert caller.remaining_processes() == []
 
 
 def test_nothing_outlives_a_killed_caller_whose_descriptors_somebody_holds() -> None:
-    with Launched(CALLER, "launch", "forks", program=sys.executable) as caller:
+    with CommandRun(CALLING_PROGRAM, "launch", "forks", program=sys.executable) as caller:
         caller.read_until("working", times=2)
         child = int(re.findall(r"child (\d+)", caller.output)[0])
-        left = set(caller.remaining_processes()) - {caller.process.pid, child}
-        assert len(left) >= 4
+        remaining_pids = set(caller.remaining_processes()) - {caller.process.pid, child}
+        assert len(remaining_pids) >= 4
         caller.send(signal.SIGKILL)
-        wait_until_gone(list(left))
+        wait_until_gone(list(remaining_pids))
         assert caller.remaining_processes() == [child]
 
 
 def test_ctrl_c_ends_the_workers() -> None:
-    with Launched(CALLER, "run", program=sys.executable) as caller:
+    with CommandRun(CALLING_PROGRAM, "run", program=sys.executable) as caller:
         caller.read_until("working", times=2)
         caller.send(signal.SIGINT)
         assert caller.end() == -signal.SIGINT
@@ -348,7 +363,7 @@ def test_an_interrupted_cell_ends_the_workers(capfd: pytest.CaptureFixture[str])
             return super().write(text)
 
     with redirect_stdout(Interrupting()), pytest.raises(KeyboardInterrupt):
-        farandole.run(work, n=2, env=QUIET)
+        farandole.run(work, n=2, env=WITHOUT_NOTICES)
     assert_nothing_is_left()
     assert "the job has ended after SIGINT" in capfd.readouterr().err
 
@@ -369,13 +384,13 @@ def test_nothing_is_left_in_the_caller_after_many_jobs() -> None:
             workers = farandole.launch_workers(2, ["sh", "-c", "exit 3"])
             farandole.await_workers(workers)
         else:
-            assert farandole.run(lambda: number, env=QUIET) == [number]
+            assert farandole.run(lambda: number, env=WITHOUT_NOTICES) == [number]
 
     job(0)
-    before = sorted(os.listdir("/proc/self/fd"))
+    descriptors_before = sorted(os.listdir("/proc/self/fd"))
     for number in range(20):
         job(number)
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert sorted(os.listdir("/proc/self/fd")) == descriptors_before
     assert_nothing_is_left()
 
 
@@ -387,7 +402,7 @@ def test_workers_are_launched_and_awaited() -> None:
             raise KeyError(text)
         return text
 
-    workers = farandole.launch_workers(2, work, ("hello",), env=QUIET)
+    workers = farandole.launch_workers(2, work, ("hello",), env=WITHOUT_NOTICES)
     result, failure = farandole.await_workers(workers)
     assert result == workers[0].result == "hello"
     assert isinstance(failure, farandole.WorkerError)
@@ -409,7 +424,7 @@ def test_workers_are_launched_and_awaited() -> None:
 
 def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
     workers = farandole.launch_workers(2, ["sh", "-c", "echo $FARANDOLE_RANK; exec sleep 1000"])
-    while not all(worker.pid for worker in workers):  # only the first one is surely there
+    while not all(worker.pid for worker in workers):  # the others may not have written yet
         farandole.await_workers(workers, timeout=0.01)
     outcomes = farandole.await_workers(workers, timeout=0)
     assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
@@ -424,8 +439,8 @@ def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
 
 
 def test_a_worker_that_ignores_signals_is_killed() -> None:
-    ignore = 'trap "" TERM INT; echo ready; while :; do sleep 1; done'
-    workers = farandole.launch_workers(2, ["sh", "-c", ignore])
+    script = 'trap "" TERM INT; echo ready; while :; do sleep 1; done'
+    workers = farandole.launch_workers(2, ["sh", "-c", script])
     while not all(worker.stdout for worker in workers):
         farandole.await_workers(workers, timeout=0.01)
     farandole.stop_workers(workers, grace_time=0)
@@ -436,14 +451,14 @@ def test_a_worker_that_ignores_signals_is_killed() -> None:
 @pytest.mark.parametrize("grace_time", [0, 3])
 def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: float) -> None:
     """Shells let programs in the background ignore SIGINT, and so the launcher ignores it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         workers = farandole.launch_workers(1, ["sh", "-c", 'trap "" TERM; echo ready; sleep 1000'])
         while not workers[0].stdout:
             farandole.await_workers(workers, timeout=0.01)
         farandole.stop_workers(workers, grace_time=grace_time)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
     assert workers[0].exit_code == 137
     # Without a second signal, the launcher kills it after 30 s. On a busy machine, two signals may
     # arrive at the same time, and then they count as one.
@@ -455,8 +470,10 @@ def test_workers_are_stopped_by_a_program_that_ignores_interrupts(grace_time: fl
 
 def test_a_program_without_standard_output() -> None:
     program = "import farandole; assert farandole.run(print, ('hello',), n=1) == [None]"
-    done = subprocess.run(["sh", "-c", f'exec "{sys.executable}" -c "{program}" >&-'], check=False)
-    assert done.returncode == 0
+    completed = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -c "{program}" >&-'], check=False
+    )
+    assert completed.returncode == 0
 
 
 def test_a_script_gets_its_arguments(tmp_path: Path) -> None:
@@ -504,21 +521,21 @@ def test_an_error_while_following_a_job_is_reported(monkeypatch: pytest.MonkeyPa
     wait_until_gone([workers[0].pid])
 
 
-@pytest.mark.parametrize("sent", [0, 3, 30, -1])
-def test_a_caller_that_dies_while_it_sends_is_reported(sent: int) -> None:
-    views = OutgoingMessage([b"[null, []]", b"a pickle"])._rest
-    whole = b"".join(views)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+@pytest.mark.parametrize("sent_bytes", [0, 3, 30, -1])
+def test_a_caller_that_dies_while_it_sends_is_reported(sent_bytes: int) -> None:
+    message_parts = OutgoingMessage([b"[null, []]", b"a pickle"])._unsent
+    message = b"".join(message_parts)
+    own_end, other_end = socket.socketpair()
+    with own_end, other_end:
         worker = subprocess.Popen(
             [sys.executable, "-m", "farandole.jobs.function_worker"],
-            env={**os.environ, "FARANDOLE_CHANNEL_DESCRIPTOR": str(theirs.fileno())},
-            pass_fds=[theirs.fileno()],
+            env={**os.environ, "FARANDOLE_CHANNEL_DESCRIPTOR": str(other_end.fileno())},
+            pass_fds=[other_end.fileno()],
             stderr=subprocess.PIPE,
             text=True,
         )
-        ours.sendall(whole[:sent])
-        ours.shutdown(socket.SHUT_WR)
+        own_end.sendall(message[:sent_bytes])
+        own_end.shutdown(socket.SHUT_WR)
         _, errors = worker.communicate()
     assert worker.returncode == 1
     assert errors == "the program that has started this job has ended\n"

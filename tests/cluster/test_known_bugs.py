@@ -1,8 +1,8 @@
-"""Bugs that users of other libraries have reported, tried here.
+"""Situations in which users of other libraries have reported bugs, repeated with Farandole.
 
-Each test puts our program into the situation of one report. Its name ends with the name of the
-project and the number of the issue there, and its docstring says what happened there, and what must
-happen here. docs/elastic.md has a table of them.
+Each test repeats one report. Its name ends with the project and the number of the issue. Its
+docstring says what happened in that project, and what must happen here. docs/elastic.md has a table
+of them.
 
 Two tests are elsewhere, because they need hosts with networks of their own, or send single
 messages: test_a_host_that_is_cut_off_comes_back_pytorch_111646 in test_elastic_hosts.py, and
@@ -26,32 +26,32 @@ from pathlib import Path
 
 import pytest
 from driven import kill, parent_of
-from launched import HANG_SECONDS, Launched, run
-from test_elastic import LATER, environment_of, pids
-from test_elastic_hosts import Listed
+from launched import TIMEOUT_SECONDS, CommandRun, run
+from test_elastic import DELAYED_RESTART, environment_of, pids_of_finished_workers
+from test_elastic_hosts import HostList
 from test_stalls import read_errors_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-LEDGER = (sys.executable, str(HERE / "elastic_worker.py"))
+LEDGER_TRAINING = (sys.executable, str(HERE / "elastic_worker.py"))
 PROGRAMS = (sys.executable, str(HERE / "known_bug_programs.py"))
 FLAGS = ("--min-workers", "1", "--cooldown-range", "0,1")
-# Signs that a process has ended by a mistake in our own code.
-CRASHES = re.compile(r"terminate called|SIGABRT|SIGSEGV|code 134|code 139|bug in the engine")
+# Words that a process prints if a bug in our own code ends it.
+CRASH_WORDS = re.compile(r"terminate called|SIGABRT|SIGSEGV|code 134|code 139|bug in the engine")
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> Listed:
-    return Listed(tmp_path)
+def host_list(tmp_path: Path) -> HostList:
+    return HostList(tmp_path)
 
 
 @pytest.fixture
 def stop(tmp_path: Path) -> Path:
-    """Return the file that ends a training which otherwise goes on."""
+    """Return the path of a file. A training that waits for this file ends when the file exists."""
     return tmp_path / "stop"
 
 
-def workers_of(job: Launched) -> dict[int, int]:
+def workers_of(job: CommandRun) -> dict[int, int]:
     """Return the process ids of the workers that run, by their numbers."""
     found = {
         pid: re.search(r"\0FARANDOLE_ELASTIC_WORKER=(\d+)\0", environment_of(pid))
@@ -66,13 +66,13 @@ def ancestors_of(pid: int) -> Iterator[int]:
         pid = parent_of(pid)
 
 
-def launcher_of(job: Launched, worker: int) -> int:
+def launcher_of(job: CommandRun, worker: int) -> int:
     """Return the process that starts the workers of the host that has this worker."""
     ancestors = ancestors_of(workers_of(job)[worker])
     return next(pid for pid in ancestors if parent_of(pid) == job.process.pid)
 
 
-def kill_host(job: Launched, worker: int) -> None:
+def kill_host(job: CommandRun, worker: int) -> None:
     """Kill all processes of the host that has this worker."""
     launcher = launcher_of(job, worker)
     for pid in job.remaining_processes():
@@ -84,31 +84,31 @@ def open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def endpoints_of(job: Launched) -> dict[tuple[str, int], int]:
+def endpoints_of(job: CommandRun) -> dict[tuple[str, int], int]:
     """Return the addresses and ports at which processes of the job listen, with the processes."""
-    ours = job.remaining_processes()
+    job_pids = job.remaining_processes()
     rows = subprocess.run(["ss", "-Hltnp"], check=True, capture_output=True, text=True).stdout
     found = {}
     for row in rows.splitlines():
         owner = re.search(r"pid=(\d+)", row)
         address, port = row.split()[3].rsplit(":", 1)
-        if owner and int(owner[1]) in ours:
+        if owner and int(owner[1]) in job_pids:
             found[address.strip("[]"), int(port)] = int(owner[1])
     assert found, rows
     return found
 
 
-def read_start(job: Launched, workers: int) -> dict[int, int]:
+def read_start(job: CommandRun, workers: int) -> dict[int, int]:
     """Wait until all workers train, and return their process ids."""
     job.read_until(f"of {workers}", times=workers)
     return workers_of(job)
 
 
-def end_well(job: Launched) -> None:
+def expect_success(job: CommandRun) -> None:
     code = job.end()
-    shown = f"{job.output}\n{job.errors}"
-    assert code == 0, shown
-    assert not CRASHES.search(job.errors + job.output), shown
+    messages = f"{job.output}\n{job.errors}"
+    assert code == 0, messages
+    assert not CRASH_WORDS.search(job.errors + job.output), messages
     assert job.remaining_processes() == []
 
 
@@ -135,9 +135,9 @@ state = hvd.elastic.TorchState(model, optimizer, batch=0)
 def train(state):
     print(f"worker {number} is one of {hvd.size()}", flush=True)
     while state.batch < batches:
-        wanted = gradients(state.batch + hvd.rank())
+        expected = gradients(state.batch + hvd.rank())
         optimizer.zero_grad()
-        for parameter, gradient in zip(model, wanted):
+        for parameter, gradient in zip(model, expected):
             (parameter * gradient).sum().backward()
         optimizer.step()
         state.batch += hvd.size()
@@ -152,26 +152,26 @@ print(f"worker {number} (pid {os.getpid()}) has the right sum", flush=True)
 
 
 def test_the_others_survive_the_kill_of_one_worker_horovod_2908() -> None:
-    """Rank 1 of 4 was killed while PyTorch trained. The other three aborted by an uncaught
-    exception of Gloo, and the tests of this have been skipped since.
+    """Rank 1 of 4 was killed while PyTorch trained. The other three ranks aborted by an uncaught
+    exception of Gloo. Since then, the tests of this case are skipped.
 
-    Here, the other three keep their processes and continue as a group of three. Each element of the
-    weights is the sum of all batches, each counted once."""
+    Here, the other three ranks keep their processes and continue as a group of three. Each element
+    of the weights is the sum of all batches, each counted once."""
     flags = ("--min-workers", "1", "--cooldown-range", "60,60")  # the killed one is not replaced
-    with Launched("run", "-n", "4", *flags, sys.executable, "-c", TORCH_TRAINING) as job:
-        first = read_start(job, 4)
-        end_well(job)
-    first.pop(1, None)  # it may have been dead already
-    assert pids(job) == first
+    with CommandRun("run", "-n", "4", *flags, sys.executable, "-c", TORCH_TRAINING) as job:
+        first_workers = read_start(job, 4)
+        expect_success(job)
+    first_workers.pop(1, None)  # it may have been dead already
+    assert pids_of_finished_workers(job) == first_workers
     assert job.output.count("is one of 3") == 3
     assert "worker 1 (pid" in job.errors and "killed by signal 9" in job.errors
 
 
 def test_a_job_whose_hosts_all_fail_ends_horovod_2030() -> None:
-    """The tests in which all hosts fail, and in which too few hosts are found, did not work, and
-    are skipped for all frameworks.
+    """Horovod's tests in which all hosts fail, or in which too few hosts are found, did not work.
+    They are skipped for all frameworks.
 
-    Here, a job whose workers fail on all hosts ends, and shows the failure of one of them."""
+    Here, a job whose workers fail on all hosts ends, and shows the failure of one worker."""
     program = "import os, farandole; farandole.init(); os._exit(3)"
     job = run("run", "-H", "127.0.0.1:1,127.0.0.2:1", *FLAGS, sys.executable, "-c", program)
     assert job.process.returncode != 0
@@ -179,16 +179,16 @@ def test_a_job_whose_hosts_all_fail_ends_horovod_2030() -> None:
     assert re.search(r"rank [01] \(.*\) exited with code 3", job.errors), job.errors
 
 
-def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(listed: Listed) -> None:
+def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(host_list: HostList) -> None:
     """Here, a job that does not find enough hosts ends after --elastic-timeout, at its start and
     also later, and says what is missing."""
-    listed.set("127.0.0.1:1")
-    flags = [*listed.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "5"]
+    host_list.set("127.0.0.1:1")
+    flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--elastic-timeout", "5"]
     job = run("run", *flags, "true")
     assert job.process.returncode != 0
     assert "no hosts with 2 slots were found within 5 s" in job.errors
 
-    listed.set("127.0.0.1:1", "127.0.0.2:1")
+    host_list.set("127.0.0.1:1", "127.0.0.2:1")
     program = (
         "import os, farandole\n"
         "from farandole import calls\n"
@@ -202,76 +202,80 @@ def test_a_job_with_too_few_hosts_ends_at_its_limit_horovod_2030(listed: Listed)
     assert "fewer than 2 workers could be found within 5 s" in job.errors
 
 
-@pytest.mark.parametrize("way", ["not listed", "SIGTERM"])
-def test_a_host_leaves_and_too_few_are_left_horovod_3494(listed: Listed, way: str) -> None:
-    """A host left in order, and fewer than the minimum were left. When a new host came, the old
-    workers skipped the sync of the state, and the new one waited in it for ever.
+@pytest.mark.parametrize("leaves_by", ["not listed", "SIGTERM"])
+def test_a_host_leaves_and_too_few_are_left_horovod_3494(
+    host_list: HostList, leaves_by: str
+) -> None:
+    """A host left in an orderly way, and fewer hosts than the minimum were left. When a new host
+    came, the old workers did not sync the state, and the new worker waited in the sync forever.
 
-    Here, all of them get the state, whether the host is only not listed any more or ends by
+    Here, all workers get the state, both if the host is removed from the list and if it ends by
     itself."""
-    listed.set("127.0.0.1:1", "127.0.0.2:1")
-    flags = [*listed.flags(2), "-n", "2", "--min-workers", "2", "--grace-time", "1"]
-    with Launched("run", *flags, *LEDGER, environment=listed.environment()) as job:
+    host_list.set("127.0.0.1:1", "127.0.0.2:1")
+    flags = [*host_list.flags(2), "-n", "2", "--min-workers", "2", "--grace-time", "1"]
+    with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
         first = read_start(job, 2)
-        if way == "SIGTERM":
+        if leaves_by == "SIGTERM":
             kill(launcher_of(job, 1), signal.SIGTERM)
             read_errors_until(job, r"node \d has left")
-        listed.set("127.0.0.1:1")
-        if way == "not listed":
+        host_list.set("127.0.0.1:1")
+        if leaves_by == "not listed":
             read_errors_until(job, r"node \d leaves")
-        listed.set("127.0.0.1:1", "127.0.0.3:1")
+        host_list.set("127.0.0.1:1", "127.0.0.3:1")
         job.read_until("of 2 at batch", times=4)
-        listed.stop.touch()
-        end_well(job)
-    assert pids(job).keys() == {0, 2}
-    assert pids(job)[0] == first[0]
+        host_list.stop.touch()
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 2}
+    assert pids_of_finished_workers(job)[0] == first[0]
 
 
 def test_a_worker_fails_while_hosts_are_discovered_horovod_3014(
-    listed: Listed, tmp_path: Path
+    host_list: HostList, tmp_path: Path
 ) -> None:
     """A worker failed while the driver waited for the script that lists the hosts. The driver held
-    its lock meanwhile, and all workers waited for ever.
+    its lock meanwhile, and all workers waited forever.
 
-    Here, the others form a group, and a new worker joins, while the script still runs. The script
-    is listened to afterwards."""
-    listed.set("127.0.0.1:2")
-    blocked, began = tmp_path / "blocked", tmp_path / "began"
-    script = f"while test -e {blocked}; do touch {began}; sleep 0.05; done; cat {listed.path}"
-    flags = [*listed.flags(3), *LATER, "-n", "2", "--host-discovery-script", script]
-    with Launched("run", *flags, *LEDGER, environment=listed.environment()) as job:
+    Here, the others form a group, and a new worker joins, while the script still runs. Later, the
+    driver uses the output of the script."""
+    host_list.set("127.0.0.1:2")
+    block_file, begun_file = tmp_path / "blocked", tmp_path / "began"
+    script = (
+        f"while test -e {block_file}; do touch {begun_file}; sleep 0.05; done; cat {host_list.path}"
+    )
+    flags = [*host_list.flags(3), *DELAYED_RESTART, "-n", "2", "--host-discovery-script", script]
+    with CommandRun("run", *flags, *LEDGER_TRAINING, environment=host_list.environment()) as job:
         first = read_start(job, 2)
-        blocked.touch()
-        while not began.exists():
+        block_file.touch()
+        while not begun_file.exists():
             time.sleep(0.01)
         kill(first[1])
         job.read_until("of 1 at batch")
         job.read_until("of 2 at batch", times=4)
-        assert blocked.exists()
-        listed.set("127.0.0.1:2", "127.0.0.2:1")
-        blocked.unlink()
+        assert block_file.exists()
+        host_list.set("127.0.0.1:2", "127.0.0.2:1")
+        block_file.unlink()
         job.read_until("of 3 at batch", times=3)
-        listed.stop.touch()
-        end_well(job)
-    assert pids(job).keys() == {0, 2, 3}
-    assert pids(job)[0] == first[0]
+        host_list.stop.touch()
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 2, 3}
+    assert pids_of_finished_workers(job)[0] == first[0]
 
 
 def test_a_thread_makes_calls_while_a_host_is_lost_horovod_3264(stop: Path) -> None:
-    """All workers of one of two hosts were killed. The workers of the other one ended with code
-    134, because a thread made calls while the library was being left.
+    """All workers of one of two hosts were killed. The workers of the other host ended with code
+    134, because a thread made calls during the shutdown of the library.
 
-    Here, a thread makes calls all the time, also while the job is left and formed again. Each call
-    has a right answer or an error, and nobody aborts."""
+    Here, a thread makes calls all the time, also while the worker leaves the job and the job is
+    formed again. Each call has a correct result or an error, and no process aborts."""
     program = (*PROGRAMS, "calls_in_a_thread")
     hosts = ("-H", "127.0.0.1:2,127.0.0.2:2")
-    with Launched("run", *hosts, *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}) as job:
+    with CommandRun("run", *hosts, *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}) as job:
         first = read_start(job, 4)
         for worker in (2, 3):
             kill(first[worker])
         job.read_until("is one of 4", times=8)
         stop.touch()
-        end_well(job)
+        expect_success(job)
     found = re.findall(r"worker \d+ \(pid (\d+)\) has the right counts; (\d+) calls", job.output)
     failed_calls = {int(pid): int(number) for pid, number in found}
     assert len(failed_calls) == 4
@@ -335,53 +339,54 @@ def test_a_new_worker_with_a_new_optimizer_starts_horovod_2652(
     stop: Path, keras: dict[str, str]
 ) -> None:
     """Keras trained with Adam, and a new worker took the place of a lost one. The optimizer of the
-    new worker had no variables yet, so the workers sent different ones, and all waited for ever.
+    new worker had no variables yet, so the workers sent different variables, and all waited
+    forever.
 
     Here, the new worker gets all variables of the model and of the optimizer. In the end, each of
     them is as in a training without a failure."""
-    with Launched("run", "-n", "2", *FLAGS, *KERAS, environment=keras, seconds=300) as job:
+    with CommandRun("run", "-n", "2", *FLAGS, *KERAS, environment=keras, seconds=300) as job:
         job.read_until("is one of 2, at epoch 0", times=2)
         survivor = workers_of(job)[0]
         kill(workers_of(job)[1])
         job.read_until("worker 2 is one of 2")
         stop.touch()
-        end_well(job)
-    assert pids(job).keys() == {0, 2}
-    assert pids(job)[0] == survivor
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 2}
+    assert pids_of_finished_workers(job)[0] == survivor
 
 
 def test_a_new_host_joins_during_fit_horovod_2285(
-    stop: Path, listed: Listed, keras: dict[str, str]
+    stop: Path, host_list: HostList, keras: dict[str, str]
 ) -> None:
-    """A host was added while Keras trained. The new worker went on to train, and the old ones
-    waited for it in the sync of the state, for ever.
+    """A host was added while Keras trained. The new worker began to train, while the old workers
+    waited for it in the sync of the state, forever.
 
     Here, the training of one worker goes on with two, and each variable is as in a training of one
     worker."""
-    listed.set("127.0.0.1:1")
-    with Launched("run", *listed.flags(2), *KERAS, environment=keras, seconds=300) as job:
+    host_list.set("127.0.0.1:1")
+    with CommandRun("run", *host_list.flags(2), *KERAS, environment=keras, seconds=300) as job:
         job.read_until("worker 0 is one of 1, at epoch 0")
-        listed.set("127.0.0.1:1", "127.0.0.2:1")
+        host_list.set("127.0.0.1:1", "127.0.0.2:1")
         job.read_until("worker 1 is one of 2")
         stop.touch()
-        end_well(job)
-    assert pids(job).keys() == {0, 1}
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 1}
 
 
 def test_the_others_wait_when_a_needed_host_is_lost_horovod_2484() -> None:
-    """Three hosts were the minimum, and one was shut down. Sometimes the others did not wait for a
-    new one, but all failed by an uncaught exception of the background thread.
+    """Three hosts were the minimum, and one was shut down. Sometimes the other hosts did not wait
+    for a new one. Their workers all failed by an uncaught exception of the background thread.
 
-    Here, the others wait with the state until the host is there again."""
+    Here, the other workers keep the state and wait until the host is there again."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "--min-workers", "3")
     # The training waits in the middle for a worker with the number 3.
     environment = {"NEW_WORKERS_FROM": "3"}
-    with Launched("run", *hosts, *LEDGER, environment=environment) as job:
+    with CommandRun("run", *hosts, *LEDGER_TRAINING, environment=environment) as job:
         first = read_start(job, 3)
         kill_host(job, 2)
-        end_well(job)
-    assert pids(job).keys() == {0, 1, 3}, job.errors
-    assert {0: first[0], 1: first[1]}.items() <= pids(job).items()
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 1, 3}, job.errors
+    assert {0: first[0], 1: first[1]}.items() <= pids_of_finished_workers(job).items()
     assert not re.search(r"of [12] at batch", job.output)
     assert "(127.0.0.3) is gone" in job.errors
 
@@ -393,21 +398,23 @@ def test_a_worker_with_a_process_set_is_lost_horovod_4021(stop: Path) -> None:
     Here, the others add their process sets again, and each element of each answer is right. The
     objects of the lost process sets raise an error that says what to do."""
     program = (*PROGRAMS, "calls_in_process_sets")
-    with Launched("run", "-n", "3", *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}) as job:
+    with CommandRun(
+        "run", "-n", "3", *FLAGS, *program, environment={"HOLD_UNTIL": str(stop)}
+    ) as job:
         first = read_start(job, 3)
         job.read_until("is one of 3", times=6)
         stop.touch()
-        end_well(job)
-    ended = dict(re.findall(r"worker (\d+) \(pid (\d+)\) has the right counts", job.output))
-    assert ended.keys() == {"0", "2", "3"}
-    assert [int(ended["0"]), int(ended["2"])] == [first[0], first[2]]
+        expect_success(job)
+    ended_pids = dict(re.findall(r"worker (\d+) \(pid (\d+)\) has the right counts", job.output))
+    assert ended_pids.keys() == {"0", "2", "3"}
+    assert [int(ended_pids["0"]), int(ended_pids["2"])] == [first[0], first[2]]
 
 
 def test_process_sets_that_would_be_lost_are_rejected_horovod_4021() -> None:
-    """The program of the report adds its process sets before the function that trains. A worker
-    that comes later would wait there for the others, which have been in the function for long.
+    """The program of the report adds its process sets before the function that trains. A later
+    worker would wait there for the others, which are already in the function.
 
-    Here, already the first workers learn where the call belongs."""
+    Here, the first workers already get an error that says where the call belongs."""
     program = "import farandole; farandole.init(); farandole.add_process_set([0, 1])"
     job = run("run", "-n", "2", *FLAGS, sys.executable, "-c", program)
     assert job.process.returncode == 1
@@ -426,7 +433,7 @@ def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", [0, -1], ids=["stands still", "runs backwards"])
 def test_changes_within_one_second_both_count_horovod_time_stamps(
-    clock_shim: Path, listed: Listed, step: int
+    clock_shim: Path, host_list: HostList, step: int
 ) -> None:
     """Each change of the hosts had a time stamp in whole seconds, and only a greater one counted.
     So the second of two changes within one second was lost, or a change after the clock was set
@@ -435,27 +442,29 @@ def test_changes_within_one_second_both_count_horovod_time_stamps(
     Here, no decision depends on the wall clock: for all processes of this job, it stands still, or
     runs backwards."""
     clock = {"LD_PRELOAD": str(clock_shim), "CLOCK_START": "1700000000", "CLOCK_STEP": str(step)}
-    listed.set("127.0.0.1:1", "127.0.0.2:1")
-    flags = [*listed.flags(3), "-n", "2"]
-    with Launched("run", *flags, *LEDGER, environment=listed.environment() | clock) as job:
+    host_list.set("127.0.0.1:1", "127.0.0.2:1")
+    flags = [*host_list.flags(3), "-n", "2"]
+    with CommandRun(
+        "run", *flags, *LEDGER_TRAINING, environment=host_list.environment() | clock
+    ) as job:
         first = read_start(job, 2)
         kill(first[1])  # a change by a failure, and one by the list
-        listed.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1")
+        host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1")
         job.read_until("of 3 at batch", times=3)
-        known = workers_of(job)
+        known_workers = workers_of(job)
         # Two changes right after each other. If the first one is not seen, one host leaves and
         # another one comes in the same change.
-        listed.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1", "127.0.0.5:1")
-        listed.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.5:1")
-        while not (new := workers_of(job).keys() - known.keys()):
+        host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.4:1", "127.0.0.5:1")
+        host_list.set("127.0.0.1:1", "127.0.0.3:1", "127.0.0.5:1")
+        while not (new := workers_of(job).keys() - known_workers.keys()):
             time.sleep(0.02)
         job.read_until(f"worker {max(new)} has rank")
         read_errors_until(job, r"has left[\s\S]*has left")
-        listed.stop.touch()
-        end_well(job)
-    assert len(pids(job)) == 3, job.output + job.errors
-    assert {0: first[0]}.items() <= pids(job).items()
-    assert max(new) in pids(job)
+        host_list.stop.touch()
+        expect_success(job)
+    assert len(pids_of_finished_workers(job)) == 3, job.output + job.errors
+    assert {0: first[0]}.items() <= pids_of_finished_workers(job).items()
+    assert max(new) in pids_of_finished_workers(job)
 
 
 # These files use the time only in output for people, or in names.
@@ -471,7 +480,8 @@ MAY_LOOK_AT_THE_WALL_CLOCK = {
 
 
 def test_no_decision_looks_at_the_wall_clock_horovod_time_stamps() -> None:
-    """The reason why the test above passes: a file that asks for the wall clock is on the list."""
+    """The test above passes because no decision uses the wall clock. So every file that reads the
+    wall clock must be on the list."""
     wall_clock = re.compile(r"system_clock|CLOCK_REALTIME|gettimeofday|\btime\((nullptr|NULL|0)\)")
     found = {
         file.name
@@ -493,15 +503,17 @@ def is_open(stranger: socket.socket) -> bool:
         return False
 
 
-@pytest.mark.parametrize("free", [None, 8], ids=["128 files", "8 free files"])
-def test_strangers_take_all_descriptors_gloo_emfile(stop: Path, free: int | None) -> None:
+@pytest.mark.parametrize("free_descriptors", [None, 8], ids=["128 files", "8 free files"])
+def test_strangers_take_all_descriptors_gloo_emfile(
+    stop: Path, free_descriptors: int | None
+) -> None:
     """200 idle connections came to a process that may have 128 open files. Accepting one of them
     failed, and this ended the process (measured with Gloo; there is no issue about it).
 
-    Here, strangers get a part of 128 files only. If even that is too much, some of them are closed.
-    The training goes on, and a new worker joins."""
-    job = Launched(
-        *("run", "-H", "127.0.0.1:1,127.0.0.2:1", *FLAGS, *LEDGER),
+    Here, strangers can use only a part of the 128 files. If even this part is too much, some of
+    their connections are closed. The training goes on, and a new worker joins."""
+    job = CommandRun(
+        *("run", "-H", "127.0.0.1:1,127.0.0.2:1", *FLAGS, *LEDGER_TRAINING),
         environment={"HOLD_UNTIL": str(stop)},
         before_exec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)),
     )
@@ -509,41 +521,44 @@ def test_strangers_take_all_descriptors_gloo_emfile(stop: Path, free: int | None
         first = read_start(job, 2)
         endpoints = endpoints_of(job)
         listeners = set(endpoints.values())
-        for pid in listeners if free else ():
-            most = open_descriptors(pid) + free
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+        for pid in listeners if free_descriptors else ():
+            descriptors_max = open_descriptors(pid) + free_descriptors
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
         sockets = [
-            strangers.enter_context(socket.create_connection(endpoint, HANG_SECONDS))
+            strangers.enter_context(socket.create_connection(endpoint, TIMEOUT_SECONDS))
             for endpoint in [*endpoints] * 200
         ]
         assert all(open_descriptors(pid) < 100 for pid in listeners)
-        while sum(map(is_open, sockets)) > (free or 64) * len(listeners):
+        while sum(map(is_open, sockets)) > (free_descriptors or 64) * len(listeners):
             time.sleep(0.05)
         kill(first[1])
         job.read_until("of 2 at batch", times=4)
         stop.touch()
-        end_well(job)
-    assert pids(job).keys() == {0, 2}
-    assert pids(job)[0] == first[0]
+        expect_success(job)
+    assert pids_of_finished_workers(job).keys() == {0, 2}
+    assert pids_of_finished_workers(job)[0] == first[0]
 
 
-def lengths_that_lie() -> list[bytes]:
+def messages_with_false_lengths() -> list[bytes]:
     """Return beginnings of messages whose length is larger than the message and than any limit."""
-    hello = bytes.fromhex("0100ffff0303") + bytes(32)  # a ClientHello of 64 KiB
+    client_hello = bytes.fromhex("0100ffff0303") + bytes(32)  # a ClientHello of 64 KiB
     pre_shared_key = bytes.fromhex("00000002130101000009002900ffffff0000")  # a key name of 64 KiB
     frame = b"FARN" + bytes([1, 4]) + bytes(34) + bytes([255] * 4)  # ours, of a Store: 4 GiB
     record = bytes.fromhex("160301")
     return [
-        record + b"\xff\xff" + hello,
-        record + len(hello).to_bytes(2, "big") + hello,
-        record + len(hello + pre_shared_key).to_bytes(2, "big") + hello + pre_shared_key,
+        record + b"\xff\xff" + client_hello,
+        record + len(client_hello).to_bytes(2, "big") + client_hello,
+        record
+        + len(client_hello + pre_shared_key).to_bytes(2, "big")
+        + client_hello
+        + pre_shared_key,
         frame,
         frame + bytes(1000),
     ]
 
 
 def answer_to(endpoint: tuple[str, int], message: bytes) -> bytes:
-    with socket.create_connection(endpoint, HANG_SECONDS) as stranger:
+    with socket.create_connection(endpoint, TIMEOUT_SECONDS) as stranger:
         try:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
@@ -557,7 +572,7 @@ def resident_bytes(pid: int) -> int:
     return pages * resource.getpagesize()
 
 
-def test_lengths_that_lie_get_no_answer_munge_cve_2026_25506(stop: Path) -> None:
+def test_false_message_lengths_get_no_answer_munge_cve_2026_25506(stop: Path) -> None:
     """A client of munged, which signs for Slurm, gave a length that was larger than its message.
     The daemon wrote past its memory and could be made to tell its key.
 
@@ -565,15 +580,17 @@ def test_lengths_that_lie_get_no_answer_munge_cve_2026_25506(stop: Path) -> None
     answer or memory, and the training goes on. The unit test StoreServer.
     ALengthThatLiesGetsNoAnswer gives such lengths to the store, as a worker of the job."""
     hosts = ("-H", "127.0.0.1:1,127.0.0.2:1")
-    with Launched("run", *hosts, *FLAGS, *LEDGER, environment={"HOLD_UNTIL": str(stop)}) as job:
+    with CommandRun(
+        "run", *hosts, *FLAGS, *LEDGER_TRAINING, environment={"HOLD_UNTIL": str(stop)}
+    ) as job:
         first = read_start(job, 2)
         endpoints = endpoints_of(job)
-        before = {pid: resident_bytes(pid) for pid in endpoints.values()}
-        for message in lengths_that_lie() * 20:
+        resident_before = {pid: resident_bytes(pid) for pid in endpoints.values()}
+        for message in messages_with_false_lengths() * 20:
             for endpoint in endpoints:
                 assert answer_to(endpoint, message) == b"", message
-        for pid, bytes_before in before.items():
+        for pid, bytes_before in resident_before.items():
             assert resident_bytes(pid) - bytes_before < 8 << 20
         stop.touch()
-        end_well(job)
-    assert pids(job) == first
+        expect_success(job)
+    assert pids_of_finished_workers(job) == first

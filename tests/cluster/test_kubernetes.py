@@ -1,7 +1,7 @@
 """The files of examples/kubernetes: their fields, and what the commands of their pods do.
 
-There is no cluster. Namespace hosts stand for pods: they have the names and variables that
-Kubernetes and the MPI Operator give to pods, and nothing else.
+There is no cluster. Network namespaces stand for pods. They have only the names and variables that
+Kubernetes and the MPI Operator give to pods.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from launched import HANG_SECONDS, command, run
+from launched import TIMEOUT_SECONDS, command, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Host, Hosts
-from hosts import why_impossible as why_no_hosts
+from hosts import reason_if_impossible as why_no_hosts
 from ssh_servers import SshServers
-from ssh_servers import why_impossible as why_no_servers
+from ssh_servers import reason_if_impossible as why_no_servers
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/kubernetes"
 WHY_NO_HOSTS = why_no_hosts()
-SHOW = 'echo "rank $RANK of $WORLD_SIZE, number $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK"'
+SHOW_RANK = (
+    'echo "rank $RANK of $WORLD_SIZE, number $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK"'
+)
 needs_hosts = pytest.mark.skipif(bool(WHY_NO_HOSTS), reason=WHY_NO_HOSTS)
 
 
@@ -63,20 +65,20 @@ def program_words(name: str, number: int = 0) -> list[str]:
 @pytest.mark.parametrize("name", [file.name for file in sorted(EXAMPLES.glob("*.yaml"))])
 def test_the_files_have_valid_fields(name: str) -> None:
     version = kubernetes_validate.latest_version()
-    plain = [part for part in documents(name) if part["apiVersion"] in ("v1", "batch/v1")]
-    for resource in [*plain, *jobs_in(name)]:
-        kubernetes_validate.validate(resource, version, strict=True)
-    resource = job_around({"template": {"spec": {"containerz": []}}})
+    core_documents = [part for part in documents(name) if part["apiVersion"] in ("v1", "batch/v1")]
+    for misspelled in [*core_documents, *jobs_in(name)]:
+        kubernetes_validate.validate(misspelled, version, strict=True)
+    misspelled = job_around({"template": {"spec": {"containerz": []}}})
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(resource, version, strict=True)
+        kubernetes_validate.validate(misspelled, version, strict=True)
 
 
 @pytest.fixture
 def pods() -> Iterator[Hosts]:
-    with Hosts(2) as made:
-        for host in made:
+    with Hosts(2) as hosts:
+        for host in hosts:
             host.set_names({})  # the names are not known when the pods start
-        yield made
+        yield hosts
 
 
 def start_pod(host: Host, words: list[str], **variables: str) -> subprocess.Popen[str]:
@@ -98,11 +100,11 @@ def test_the_pods_of_an_indexed_job_meet(name: str, pods: Hosts, tmp_path: Path)
     words = program_words(name)
     assert words[0] == "farandole"
     words = [word.replace("/secret/", f"{volume}/") for word in (command(), *words[1:])]
-    words += ["sh", "-c", SHOW]
+    words += ["sh", "-c", SHOW_RANK]
     # Pod 1 comes first.
-    one = start_pod(pods[1], words, JOB_COMPLETION_INDEX="1")
-    assert one.stderr is not None
-    assert "waiting for node 0 of 2" in one.stderr.readline()
+    pod_one = start_pod(pods[1], words, JOB_COMPLETION_INDEX="1")
+    assert pod_one.stderr is not None
+    assert "waiting for node 0 of 2" in pod_one.stderr.readline()
     zero = start_pod(pods[0], words, JOB_COMPLETION_INDEX="0")
     assert zero.stderr is not None
     assert "the name is not known" in zero.stderr.readline()
@@ -112,8 +114,8 @@ def test_the_pods_of_an_indexed_job_meet(name: str, pods: Hosts, tmp_path: Path)
     for host in pods:
         host.set_names({pod_zero[1]: pods[0].address})
     lines = []
-    for pod in (zero, one):
-        output, errors = pod.communicate(timeout=HANG_SECONDS)
+    for pod in (zero, pod_one):
+        output, errors = pod.communicate(timeout=TIMEOUT_SECONDS)
         assert pod.returncode == 0, errors
         lines += output.splitlines()
     assert sorted(lines) == [
@@ -137,8 +139,8 @@ def test_the_launcher_of_an_mpi_job_starts_the_workers(tmp_path: Path) -> None:
         hostfile.write_text("".join(f"{name} slots=4\n" for name in workers))
         words = program_words("mpi_job.yaml")
         words = [word.replace("/etc/mpi/hostfile", str(hostfile)) for word in words]
-        launcher = start_pod(hosts[2], [command(), *words[1:], "sh", "-c", SHOW])
-        output, errors = launcher.communicate(timeout=HANG_SECONDS)
+        launcher = start_pod(hosts[2], [command(), *words[1:], "sh", "-c", SHOW_RANK])
+        output, errors = launcher.communicate(timeout=TIMEOUT_SECONDS)
     assert launcher.returncode == 0, errors
     assert sorted(output.splitlines()) == [
         f"[{rank}] rank {rank} of 8, number {rank % 4} of 4, node {rank // 4}" for rank in range(8)

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from launched import Launched, command, run, run_shell
+from launched import CommandRun, command, run, run_shell
 
 # A script that prints a line and then waits for a signal.
-WAITS = "echo ready; while :; do sleep 0.05; done"
+WAIT_SCRIPT = "echo ready; while :; do sleep 0.05; done"
 
 
 def test_lines_carry_their_rank() -> None:
@@ -81,8 +81,8 @@ def test_a_job_within_a_job_has_variables_of_its_own() -> None:
         **{"MASTER_ADDR": "elsewhere", "MASTER_PORT": "1"},
     }
     script = "echo " + " ".join(f"${name}" for name in outer)
-    inner = f"{command()} run -n 1 sh -c '{script} ports $MASTER_PORT'"
-    job = run("run", "-n", "1", "sh", "-c", f"{inner} $MASTER_PORT", environment=outer)
+    inner_job = f"{command()} run -n 1 sh -c '{script} ports $MASTER_PORT'"
+    job = run("run", "-n", "1", "sh", "-c", f"{inner_job} $MASTER_PORT", environment=outer)
     (line,) = job.output.splitlines()
     found = re.fullmatch(
         r"\[0\] \[0\] 0 0 0 1 1 started-by-farandole-run  ?127\.0\.0\.1 (\d+) ports (\d+)", line
@@ -92,7 +92,7 @@ def test_a_job_within_a_job_has_variables_of_its_own() -> None:
 
 def test_jobs_side_by_side_have_different_ports() -> None:
     script = "echo $MASTER_PORT; echo ready; exec sleep 1000"
-    jobs = [Launched("run", "-n", "1", "sh", "-c", script) for _ in range(50)]
+    jobs = [CommandRun("run", "-n", "1", "sh", "-c", script) for _ in range(50)]
     with ExitStack() as stack:
         for job in jobs:
             stack.enter_context(job)
@@ -115,9 +115,9 @@ def test_cores_are_divided_and_the_launcher_says_so() -> None:
     job = run_shell(2, "echo $OMP_NUM_THREADS $PYTHONUNBUFFERED")
     assert re.fullmatch(r"\[0\] [1-9]\d* 1", sorted(job.output.splitlines())[0])
     assert "OMP_NUM_THREADS" in job.errors
-    chosen = {"OMP_NUM_THREADS": "5", "PYTHONUNBUFFERED": "x"}
+    variables = {"OMP_NUM_THREADS": "5", "PYTHONUNBUFFERED": "x"}
     script = "echo $OMP_NUM_THREADS $PYTHONUNBUFFERED"
-    job = run("run", "-n", "1", "sh", "-c", script, environment=chosen)
+    job = run("run", "-n", "1", "sh", "-c", script, environment=variables)
     assert job.output == "[0] 5 x\n"
     assert job.errors == ""
 
@@ -180,9 +180,9 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     # Without SIGTERM, the rank that ends last has 7 s instead of 2 s.
     script = f'trap "" TERM; cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3'
     flags = "--report 3 --streams 6,7,8,9"
-    opened = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
-    caller = f"{opened}; '{sys.executable}' -c \"$1\" \"$0\" {flags} bash -c '{script}'"
-    with Launched("-c", caller, command(), CALLER_WITH_A_DOOR, program="sh") as job:
+    open_descriptors = f"exec 3>{paths[0]} 6>{paths[1]} 7>{paths[2]} 8>{paths[3]} 9>{paths[4]}"
+    caller = f"{open_descriptors}; '{sys.executable}' -c \"$1\" \"$0\" {flags} bash -c '{script}'"
+    with CommandRun("-c", caller, command(), CALLER_WITH_A_DOOR, program="sh") as job:
         assert job.end() == 3, job.errors
         assert job.remaining_processes() == []
     assert job.output == ""
@@ -203,13 +203,15 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
 
 def test_a_list_with_too_few_descriptors_is_rejected() -> None:
     caller = '"$0" run -n 2 --streams 3,4,5 true 3</dev/null 4<&3 5<&3'
-    with Launched("-c", caller, command(), program="sh") as job:
+    with CommandRun("-c", caller, command(), program="sh") as job:
         assert job.end() == 2
     assert '--streams is "3,4,5"; 4 descriptors are needed, not 3' in job.errors
 
 
 def test_a_door_of_another_kind_is_rejected() -> None:
-    with Launched("-c", '"$0" run -n 2 --door 3 true 3</dev/null', command(), program="sh") as job:
+    with CommandRun(
+        "-c", '"$0" run -n 2 --door 3 true 3</dev/null', command(), program="sh"
+    ) as job:
         assert job.end() == 2
     assert "farandole run: " in job.errors and "socket" in job.errors, job.errors
 
@@ -231,14 +233,15 @@ def box_lines(errors: str) -> list[str]:
 def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     job = run_shell(3, '[ "$FARANDOLE_RANK" = 1 ] && exit 7; exec sleep 1000')
     assert job.process.returncode == 7
-    head, empty, others = box_lines(job.errors)
-    assert re.fullmatch(r"rank 1 \(pid \d+\) exited with code 7", head)
-    assert empty == ""
-    assert others == "the others: ranks 0, 2: ended with SIGTERM"
+    title, empty_line, other_ranks = box_lines(job.errors)
+    assert re.fullmatch(r"rank 1 \(pid \d+\) exited with code 7", title)
+    assert empty_line == ""
+    assert other_ranks == "the others: ranks 0, 2: ended with SIGTERM"
     assert job.errors.splitlines()[-1].startswith("╰─ exit code 7 ─")
 
 
-# Rank 0 learns from the kernel that rank 1 has ended, as the launcher does, and ends at once.
+# Rank 0 learns from the kernel that rank 1 has ended, at the same time as the launcher, and ends at
+# once.
 RANK_0_FOLLOWS = """
 import os, select, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # 7 s instead of 2 s
@@ -276,8 +279,10 @@ def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
 
 def test_processes_that_workers_leave_are_asked_to_end(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "ready")
-    left = f"trap 'echo asked; exit' TERM; {WAITS.replace('ready;', f'ready; echo >{fifo};')}"
-    job = run_shell(1, f"({left}) & read line <{fifo}; exit 0")
+    child_script = (
+        f"trap 'echo asked; exit' TERM; {WAIT_SCRIPT.replace('ready;', f'ready; echo >{fifo};')}"
+    )
+    job = run_shell(1, f"({child_script}) & read line <{fifo}; exit 0")
     assert job.process.returncode == 0
     assert job.output == "[0] ready\n[0] asked\n"
 
@@ -290,8 +295,8 @@ def test_a_signal_is_named() -> None:
 
 def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "ready")
-    failing = f'[ "$FARANDOLE_RANK" = 1 ] && read line <{fifo} && exit 3; '
-    job = run_shell(2, f'{failing}trap "" TERM; echo >{fifo}; {WAITS}')
+    failing_script = f'[ "$FARANDOLE_RANK" = 1 ] && read line <{fifo} && exit 3; '
+    job = run_shell(2, f'{failing_script}trap "" TERM; echo >{fifo}; {WAIT_SCRIPT}')
     assert job.process.returncode == 3
     assert "rank 0: ended with SIGKILL" in job.errors
 
@@ -367,8 +372,8 @@ def test_help_and_version_texts() -> None:
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT"])
 def test_signals_are_passed_on_once(name: str) -> None:
     number = getattr(signal, f"SIG{name}")
-    script = f"trap 'echo got {name}; exit 0' {name}; {WAITS}"
-    with Launched("run", "-n", "2", "sh", "-c", script) as job:
+    script = f"trap 'echo got {name}; exit 0' {name}; {WAIT_SCRIPT}"
+    with CommandRun("run", "-n", "2", "sh", "-c", script) as job:
         job.read_until("ready", times=2)
         job.send(number)
         assert job.end() == 128 + number
@@ -381,7 +386,7 @@ def test_signals_are_passed_on_once(name: str) -> None:
 
 
 def test_a_second_signal_kills() -> None:
-    with Launched("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAITS}") as job:
+    with CommandRun("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAIT_SCRIPT}") as job:
         job.read_until("ready", times=2)
         job.send(signal.SIGINT)
         # A second SIGINT right after the first would count as the same Ctrl-C; SIGTERM does not.
@@ -392,8 +397,8 @@ def test_a_second_signal_kills() -> None:
 
 
 def test_workers_are_killed_after_the_grace_time() -> None:
-    arguments = ("run", "-n", "1", "--grace-time", "1", "sh", "-c", f"trap '' TERM; {WAITS}")
-    with Launched(*arguments) as job:
+    arguments = ("run", "-n", "1", "--grace-time", "1", "sh", "-c", f"trap '' TERM; {WAIT_SCRIPT}")
+    with CommandRun(*arguments) as job:
         job.read_until("ready")
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM
@@ -401,8 +406,8 @@ def test_workers_are_killed_after_the_grace_time() -> None:
 
 
 def test_user_signals_reach_the_workers_and_the_job_goes_on() -> None:
-    script = f"trap 'echo saved' USR1; trap 'exit 0' USR2; {WAITS}"
-    with Launched("run", "-n", "2", "sh", "-c", script) as job:
+    script = f"trap 'echo saved' USR1; trap 'exit 0' USR2; {WAIT_SCRIPT}"
+    with CommandRun("run", "-n", "2", "sh", "-c", script) as job:
         job.read_until("ready", times=2)
         job.send(signal.SIGUSR1)
         job.read_until("saved", times=2)
@@ -414,8 +419,8 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     def as_nohup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    script = f"trap 'exit 0' USR1; {WAITS}"
-    with Launched("run", "-n", "1", "sh", "-c", script, before_exec=as_nohup) as job:
+    script = f"trap 'exit 0' USR1; {WAIT_SCRIPT}"
+    with CommandRun("run", "-n", "1", "sh", "-c", script, before_exec=as_nohup) as job:
         job.read_until("ready")
         job.send(signal.SIGHUP)
         job.send(signal.SIGUSR1)
@@ -426,7 +431,7 @@ def test_ignored_child_signals_do_no_harm() -> None:
     def as_some_daemons_do() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
-    with Launched("run", "-n", "2", "sh", "-c", "exit 4", before_exec=as_some_daemons_do) as job:
+    with CommandRun("run", "-n", "2", "sh", "-c", "exit 4", before_exec=as_some_daemons_do) as job:
         assert job.end() == 4
 
 
@@ -437,7 +442,7 @@ def test_closed_standard_descriptors_become_empty_ones() -> None:
 
     script = "readlink /proc/$PPID/fd/0 /proc/$PPID/fd/1 >&2"
     arguments = ("run", "-n", "1", "sh", "-c", script)
-    with Launched(*arguments, before_exec=close_input_and_output) as job:
+    with CommandRun(*arguments, before_exec=close_input_and_output) as job:
         assert job.end() == 0
     assert job.errors.count("[0] /dev/null\n") == 2
 
@@ -449,7 +454,7 @@ def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-    with Launched("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit) as job:
         assert job.end() == 1
         assert job.remaining_processes() == []
     assert words in job.errors
@@ -457,8 +462,8 @@ def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None
 
 
 def test_a_job_can_be_stopped_and_continued() -> None:
-    script = f"trap 'exit 0' USR1; {WAITS}"
-    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+    script = f"trap 'exit 0' USR1; {WAIT_SCRIPT}"
+    with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         job.read_until("ready")
         job.send(signal.SIGTSTP)
         _, status = os.waitpid(job.process.pid, os.WUNTRACED)
@@ -469,7 +474,7 @@ def test_a_job_can_be_stopped_and_continued() -> None:
 
 
 def test_a_closed_output_ends_the_job() -> None:
-    with Launched("run", "-n", "2", "sh", "-c", "while echo x; do :; done") as job:
+    with CommandRun("run", "-n", "2", "sh", "-c", "while echo x; do :; done") as job:
         assert job.process.stdout is not None
         job.read_until("x")
         job.process.stdout.close()
@@ -485,7 +490,7 @@ def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> 
         f"trap '' PIPE; trap 'sleep 1; echo saving; sleep 1; echo yes >{saved}; exit 0' TERM; "
         "while :; do echo x; sleep 0.05; done"
     )
-    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stdout is not None
         job.read_until("x")
         job.process.stdout.close()
@@ -498,7 +503,7 @@ def test_a_closed_output_leaves_the_workers_their_grace_time(tmp_path: Path) -> 
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
     # The script writes more than all buffers hold, while the test does not read standard output.
     script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
-    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None
         job.errors += job.process.stderr.readline()
         job.send(signal.SIGTERM)
@@ -512,7 +517,7 @@ def test_a_slow_reader_gets_everything() -> None:
     # The launcher writes its closing lines when all processes have ended. Only after these lines
     # does the test read the output.
     script = "sleep 1000 & setsid sleep 1001 & head -c 150000 /dev/zero | tr '\\0' '\\n'; exit 3"
-    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+    with CommandRun("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None
         while "exit code 3" not in job.errors:
             job.errors += job.process.stderr.readline()

@@ -257,16 +257,16 @@ def test_wrong_flags_for_hosts_are_explained(words: list[str], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "listed"),
+    ("words", "host_list"),
     [
         (["-H", "hen:2,owl:3,[fd00::1]:4"], "hen 2\nowl 3\nfd00::1 4\n"),
         (["-H", "alice@hen:2,owl:3", "-n", "3"], "hen 2\nowl 1\n"),
         (["-H", "localhost:2"], "localhost 2\n"),
     ],
 )
-def test_the_hosts_of_a_job_are_listed(words: list[str], listed: str) -> None:
+def test_the_hosts_of_a_job_are_listed(words: list[str], host_list: str) -> None:
     job = run("run", "--list-hosts", *words, "true")
-    assert (job.process.returncode, job.output, job.errors) == (0, listed, "")
+    assert (job.process.returncode, job.output, job.errors) == (0, host_list, "")
 
 
 def test_words_of_the_program_are_not_flags_of_horovodrun() -> None:
@@ -300,11 +300,11 @@ def make_script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
 
 def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     text = "print(1)\n"
-    locked = make_script(tmp_path, "locked", text, 0o644)
-    plain = make_script(tmp_path, "plain", text)
+    not_executable = make_script(tmp_path, "locked", text, 0o644)
+    without_interpreter = make_script(tmp_path, "plain", text)
     python = make_script(tmp_path, "train.py", text)
     lost = make_script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
-    broken = make_script(tmp_path, "broken", "\x7fELF\0\0\0")
+    broken_binary = make_script(tmp_path, "broken", "\x7fELF\0\0\0")
     hint = f"; to run a Python script, use `farandole run -n N python {python} …`"
     first_line = (
         "is a text file whose first line does not name its interpreter, such as "
@@ -312,11 +312,11 @@ def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     )
     for program, code, message in [
         (str(tmp_path), 126, f"`{tmp_path}` is a folder, not a program"),
-        (locked, 126, f"`{locked}` is not executable"),
-        (plain, 126, f"`{plain}` {first_line}"),
+        (not_executable, 126, f"`{not_executable}` is not executable"),
+        (without_interpreter, 126, f"`{without_interpreter}` {first_line}"),
         (python, 126, f"`{python}` {first_line}{hint}"),
         (lost, 126, f"`{lost}` needs the interpreter `/no/such/interpreter`, which does not exist"),
-        (broken, 126, f"cannot execute `{broken}`: Exec format error"),
+        (broken_binary, 126, f"cannot execute `{broken_binary}`: Exec format error"),
         ("no-such-program", 127, "command not found: `no-such-program`"),
         (
             "train.py",
@@ -342,11 +342,11 @@ def test_an_output_folder_without_permission_is_reported(tmp_path: Path) -> None
 
 
 def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    in_the_way = make_script(tmp_path, "file", "")
-    job = run("run", "-n", "2", "--output-dir", in_the_way, "sh", "-c", f"echo ran >> {in_the_way}")
+    file = make_script(tmp_path, "file", "")
+    job = run("run", "-n", "2", "--output-dir", file, "sh", "-c", f"echo ran >> {file}")
     assert job.process.returncode == 1
     assert job.errors == (
-        f"farandole: --output-dir: cannot make the folder `{in_the_way}/rank.0`: Not a directory; "
+        f"farandole: --output-dir: cannot make the folder `{file}/rank.0`: Not a directory; "
         "nothing was started\n"
     )
-    assert Path(in_the_way).read_text() == ""
+    assert Path(file).read_text() == ""

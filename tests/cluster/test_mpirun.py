@@ -11,27 +11,29 @@ from pathlib import Path
 
 import pytest
 from driven import SshHosts, kill
-from launched import Launched, command, run
+from launched import CommandRun, command, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Hosts
 from mpi_launchers import MPIEXEC, MPIRUN, find_launchers, mpirun_words
-from mpi_launchers import why_impossible as why_no_mpi
+from mpi_launchers import reason_if_impossible as why_no_mpi
 from ssh_servers import SshServers
-from ssh_servers import why_impossible as why_no_servers
-from unpacked_packages import words_to_enter
+from ssh_servers import reason_if_impossible as why_no_servers
+from unpacked_packages import overlay_command
 
 PORT = 4711
 WORKER = str(Path(__file__).with_name("small_worker.py"))
-SHOW = (
+SHOW_RANK = (
     "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $(hostname), "
     "node $GROUP_RANK, OMPI_COMM_WORLD_RANK=$OMPI_COMM_WORLD_RANK PMI_RANK=$PMI_RANK"
 )
-WAIT = "echo waits as $$; exec sleep 1000"
+WAIT_SCRIPT = "echo waits as $$; exec sleep 1000"
 # mpirun gives its processes a terminal, so the launchers would use colors.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-PASSED_ON = [word for name in ("FARANDOLE_TEST_MARK", *ENVIRONMENT) for word in ("-x", name)]
-ON_ONE_HOST = {
+EXPORTED_VARIABLES = [
+    word for name in ("FARANDOLE_TEST_MARK", *ENVIRONMENT) for word in ("-x", name)
+]
+ONE_HOST_FLAGS = {
     "mpirun": [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "4"],
     "mpiexec": [MPIEXEC, "-n", "4"],
 }
@@ -40,23 +42,23 @@ ON_ONE_HOST = {
 class MpiHosts(SshHosts):
     """Hosts on which mpirun and mpiexec can start jobs from host0."""
 
-    def launched(self, *words: str) -> Launched:
-        entered = words_to_enter("host0", find_launchers())
-        program, *arguments = self.hosts[0].command(*entered, *words)
-        return Launched(*arguments, program=program, environment=ENVIRONMENT)
+    def start_command(self, *words: str) -> CommandRun:
+        enter_host = overlay_command("host0", find_launchers())
+        program, *arguments = self.hosts[0].command(*enter_host, *words)
+        return CommandRun(*arguments, program=program, environment=ENVIRONMENT)
 
-    def on_each_host(self, launcher: str, secret: str, *program: str) -> Launched:
+    def start_on_each_host(self, launcher: str, secret: str, *program: str) -> CommandRun:
         """Start `farandole run` with two workers once on each host."""
         names = self.servers.names
         if launcher == "mpirun":
-            start = mpirun_words(self.servers, *PASSED_ON)
+            start = mpirun_words(self.servers, *EXPORTED_VARIABLES)
         else:
             start = [MPIEXEC, "-hosts", ",".join(names), "-ppn", "1", "-n", str(len(names))]
             start += ["-launcher", "ssh"]
         words = ["run", "--join", self.hosts[0].endpoint(PORT), "--secret", secret, "-n", "2"]
-        return self.launched(*start, command(), *words, *program)
+        return self.start_command(*start, command(), *words, *program)
 
-    def end_of(self, job: Launched) -> int:
+    def wait_for_end(self, job: CommandRun) -> int:
         """Wait for the end of a job, and check that no process of it is left."""
         with job:
             code = job.end()
@@ -69,7 +71,7 @@ def mpi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MpiHosts]:
     if reason := why_no_servers() or why_no_mpi():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("mpi")
-    with Hosts(2) as hosts, SshServers(hosts, folder, over_usr=find_launchers()) as servers:
+    with Hosts(2) as hosts, SshServers(hosts, folder, usr_overlay=find_launchers()) as servers:
         for name in servers.names:  # mpiexec has no option for the key
             (home := servers.home(name) / ".ssh").mkdir(mode=0o700, exist_ok=True)
             (home / "config").write_text(f"IdentityFile {servers.identity}\n")
@@ -97,8 +99,8 @@ def ranks_in(output: str) -> list[str]:
 def test_the_launcher_gives_the_numbers_of_the_nodes(
     mpi: MpiHosts, secret: str, launcher: str, numbers: str
 ) -> None:
-    job = mpi.on_each_host(launcher, secret, "sh", "-c", SHOW)
-    assert mpi.end_of(job) == 0, job.errors
+    job = mpi.start_on_each_host(launcher, secret, "sh", "-c", SHOW_RANK)
+    assert mpi.wait_for_end(job) == 0, job.errors
     assert ranks_in(job.output) == [
         f"rank {rank} of 4, {rank % 2} of 2 on host{rank // 2}, node {rank // 2}, "
         + numbers.format(node=rank // 2)
@@ -108,21 +110,22 @@ def test_the_launcher_gives_the_numbers_of_the_nodes(
 
 @pytest.mark.parametrize("launcher", ["mpirun", "mpiexec"])
 def test_the_ranks_of_all_hosts_compute_together(mpi: MpiHosts, secret: str, launcher: str) -> None:
-    job = mpi.on_each_host(launcher, secret, sys.executable, WORKER, "many")
-    assert mpi.end_of(job) == 0, job.errors
+    job = mpi.start_on_each_host(launcher, secret, sys.executable, WORKER, "many")
+    assert mpi.wait_for_end(job) == 0, job.errors
     assert job.output.count("all 400 right") == 4
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "mpiexec"])
-@pytest.mark.parametrize("failing", [0, 3])
+@pytest.mark.parametrize("failing_rank", [0, 3])
 def test_a_failing_worker_ends_the_job(
-    mpi: MpiHosts, secret: str, launcher: str, failing: int
+    mpi: MpiHosts, secret: str, launcher: str, failing_rank: int
 ) -> None:
-    """mpirun takes the exit code of the node that ends first; all nodes have that of the worker."""
-    script = f"[ $RANK != {failing} ] || exit 7; {WAIT}"
-    job = mpi.on_each_host(launcher, secret, "sh", "-c", script)
-    assert mpi.end_of(job) == 7, job.errors
-    cause = rf"│ rank {failing} \(host{failing // 2}, pid \d+\) exited with code 7 +│"
+    """mpirun takes the exit code of the node that ends first. All nodes have the exit code of the
+    worker."""
+    script = f"[ $RANK != {failing_rank} ] || exit 7; {WAIT_SCRIPT}"
+    job = mpi.start_on_each_host(launcher, secret, "sh", "-c", script)
+    assert mpi.wait_for_end(job) == 7, job.errors
+    cause = rf"│ rank {failing_rank} \(host{failing_rank // 2}, pid \d+\) exited with code 7 +│"
     assert re.search(cause, job.errors)
 
 
@@ -133,7 +136,7 @@ def test_a_failing_worker_ends_the_job(
 def test_the_end_of_the_launcher_ends_the_workers_of_all_hosts(
     mpi: MpiHosts, secret: str, launcher: str, number: signal.Signals
 ) -> None:
-    with mpi.on_each_host(launcher, secret, "sh", "-c", WAIT) as job:
+    with mpi.start_on_each_host(launcher, secret, "sh", "-c", WAIT_SCRIPT) as job:
         job.read_until("waits", times=4)
         kill(job.process.pid, number)
         code = job.end()
@@ -141,8 +144,8 @@ def test_the_end_of_the_launcher_ends_the_workers_of_all_hosts(
     assert code != 0, job.errors
 
 
-@pytest.mark.parametrize("launcher", list(ON_ONE_HOST))
+@pytest.mark.parametrize("launcher", list(ONE_HOST_FLAGS))
 def test_the_launcher_can_start_the_ranks_of_one_host(mpi: MpiHosts, launcher: str) -> None:
-    job = mpi.launched(*ON_ONE_HOST[launcher], sys.executable, WORKER, "many")
-    assert mpi.end_of(job) == 0, job.errors
+    job = mpi.start_command(*ONE_HOST_FLAGS[launcher], sys.executable, WORKER, "many")
+    assert mpi.wait_for_end(job) == 0, job.errors
     assert job.output.count("all 400 right") == 4

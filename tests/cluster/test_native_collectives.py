@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven import SshHosts, made_ssh_hosts
-from launched import Launched, run
+from driven import SshHosts, make_ssh_hosts
+from launched import CommandRun, run
 
 FLAGS = {"tensorflow": "--tf-config", "jax": "--jax"}
 PROGRAM = str(Path(__file__).with_name("native_collectives.py"))
-QUIET = {
+WITHOUT_NOTICES = {
     "OMP_NUM_THREADS": "1",
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "",
@@ -23,7 +23,7 @@ QUIET = {
 }
 # JAX's Gloo listens at the address of the host's name, but our hosts share a name. Gives a worker a
 # host name of its own, which is the address of its host.
-WITH_OWN_NAME = (
+WITH_OWN_HOST_NAME = (
     "unshare",
     "--uts",
     "sh",
@@ -53,11 +53,11 @@ frameworks = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with made_ssh_hosts(2, tmp_path_factory.mktemp("ssh hosts")) as made:
-        yield made
+    with make_ssh_hosts(2, tmp_path_factory.mktemp("ssh hosts")) as hosts:
+        yield hosts
 
 
-def lines_of(job: Launched) -> list[str]:
+def lines_of(job: CommandRun) -> list[str]:
     assert job.process.returncode == 0, job.output + job.errors
     return sorted(job.output.splitlines())
 
@@ -74,7 +74,7 @@ def tf_configs(lines: list[str]) -> list[dict[str, object]]:
 @frameworks
 def test_a_program_on_one_host(framework: str) -> None:
     words = ("-n", "2", FLAGS[framework], sys.executable, PROGRAM, framework)
-    job = run("run", *words, environment=QUIET)
+    job = run("run", *words, environment=WITHOUT_NOTICES)
     assert lines_of(job) == sums(2)
     assert "init()" not in job.errors
 
@@ -82,15 +82,15 @@ def test_a_program_on_one_host(framework: str) -> None:
 @frameworks
 def test_a_program_on_two_hosts(ssh_hosts: SshHosts, framework: str) -> None:
     hosts = f"{ssh_hosts.hosts[0].v4}:1,host1:2"
-    words = ("-H", hosts, FLAGS[framework], *WITH_OWN_NAME, sys.executable, PROGRAM, framework)
-    assert lines_of(ssh_hosts.run(*words, environment=QUIET)) == sums(3)
+    words = ("-H", hosts, FLAGS[framework], *WITH_OWN_HOST_NAME, sys.executable, PROGRAM, framework)
+    assert lines_of(ssh_hosts.run(*words, environment=WITHOUT_NOTICES)) == sums(3)
 
 
 def test_tf_config_lists_all_workers_in_the_order_of_ranks() -> None:
     # An inherited value is replaced.
-    old = '{"cluster": {"worker": ["old:1"]}, "task": {"type": "worker", "index": 0}}'
+    inherited_config = '{"cluster": {"worker": ["old:1"]}, "task": {"type": "worker", "index": 0}}'
     words = ("-n", "3", "--tf-config", "sh", "-c", SHOW_TF_CONFIG)
-    job = run("run", *words, environment={"TF_CONFIG": old})
+    job = run("run", *words, environment={"TF_CONFIG": inherited_config})
     configs = tf_configs(lines_of(job))
     assert [config["task"] for config in configs] == [
         {"type": "worker", "index": rank} for rank in range(3)
@@ -103,23 +103,23 @@ def test_tf_config_lists_all_workers_in_the_order_of_ranks() -> None:
 
 
 def test_tf_config_over_two_hosts(ssh_hosts: SshHosts) -> None:
-    own, other = (ssh_hosts.hosts[node].v4 for node in range(2))
-    job = ssh_hosts.run("-H", f"{own}:2,host1:1", "--tf-config", "sh", "-c", SHOW_TF_CONFIG)
+    own_address, other_address = (ssh_hosts.hosts[node].v4 for node in range(2))
+    job = ssh_hosts.run("-H", f"{own_address}:2,host1:1", "--tf-config", "sh", "-c", SHOW_TF_CONFIG)
     configs = tf_configs(lines_of(job))
     assert [config["task"]["index"] for config in configs] == [0, 1, 2]
     clusters = [config["cluster"] for config in configs]
     assert clusters == [clusters[0]] * 3
     hosts = [worker.rsplit(":", 1)[0] for worker in clusters[0]["worker"]]
-    assert hosts == [own, own, other]
+    assert hosts == [own_address, own_address, other_address]
 
 
 def test_variables_for_jax() -> None:
-    job = run("run", "-n", "2", "--jax", "sh", "-c", SHOW_JAX, environment=QUIET)
+    job = run("run", "-n", "2", "--jax", "sh", "-c", SHOW_JAX, environment=WITHOUT_NOTICES)
     lines = lines_of(job)
-    place = lines[0].split()[1]
-    assert re.fullmatch(r"127\.0\.0\.1:\d+", place)
+    address = lines[0].split()[1]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
     mark = "started-by-farandole-run"
-    assert lines == [f"[{r}] {place} 2 {r} {mark} 2 {r} {r}" for r in range(2)]
+    assert lines == [f"[{r}] {address} 2 {r} {mark} 2 {r} {r}" for r in range(2)]
 
 
 def test_other_workers_get_no_such_variables() -> None:
@@ -135,13 +135,13 @@ def test_nodes_with_other_flags_are_an_error(
     assert run("secret", str(secret)).process.returncode == 0
     words = ("--join", ssh_hosts.hosts[0].endpoint(4711), "--nodes", "2", "--secret", str(secret))
     first, *rest = ssh_hosts.words(*words, "--node", "0", "-n", "1", flag, "echo", "started")
-    with Launched(*rest, program=first) as zero:
+    with CommandRun(*rest, program=first) as zero:
         first, *rest = ssh_hosts.words(
             *words, "--node", "1", "-n", "1", "echo", "started", driver=1
         )
-        with Launched(*rest, program=first) as one:
-            assert (zero.end(), one.end()) == (2, 2)
-    for job in (zero, one):
+        with CommandRun(*rest, program=first) as node_1:
+            assert (zero.end(), node_1.end()) == (2, 2)
+    for job in (zero, node_1):
         assert "started\n" not in job.output
         assert re.search(
             f"node 0 on .+ was started with {flag}, but node 1 on .+ without it; start all nodes "

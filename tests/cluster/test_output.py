@@ -11,9 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, command, run
+from launched import TIMEOUT_SECONDS, CommandRun, command, run
 
-QUIET = ("-x", "OMP_NUM_THREADS=1")  # the launcher prints a notice if it chooses the value itself
+# The launcher prints a notice if it chooses the number of threads itself.
+WITHOUT_NOTICE = ("-x", "OMP_NUM_THREADS=1")
 # The launcher's notice about these scripts, which never call init().
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): unless the program "
@@ -22,10 +23,12 @@ NEVER_JOINED = re.compile(
 )
 
 
-def run_with(*words: str, workers: int = 2, environment: dict[str, str] | None = None) -> Launched:
+def run_with(
+    *words: str, workers: int = 2, environment: dict[str, str] | None = None
+) -> CommandRun:
     """Run a job; the last word is a shell script."""
     *options, script = words
-    job = ("run", "-n", str(workers), *QUIET, *options, "sh", "-c", script)
+    job = ("run", "-n", str(workers), *WITHOUT_NOTICE, *options, "sh", "-c", script)
     return run(*job, environment=environment)
 
 
@@ -123,8 +126,8 @@ def test_too_few_descriptors_for_the_files_are_explained(tmp_path: Path) -> None
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
 
-    arguments = ("run", "-n", "20", *QUIET, "--output-dir", str(tmp_path), "true")
-    with Launched(*arguments, before_exec=limit) as job:
+    arguments = ("run", "-n", "20", *WITHOUT_NOTICE, "--output-dir", str(tmp_path), "true")
+    with CommandRun(*arguments, before_exec=limit) as job:
         assert job.end() == 1
     assert "/stdout`: Too many open files (look at `ulimit -n`); nothing was started" in (
         job.errors.replace("/stderr`", "/stdout`")
@@ -139,8 +142,18 @@ def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
 
     script = f"yes {'x' * 1000} | head -c {FILE_BYTES_MAX + 1_000_000}; echo; echo end"
-    arguments = ("run", "-n", "1", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script)
-    with Launched(*arguments, before_exec=limit) as job:
+    arguments = (
+        "run",
+        "-n",
+        "1",
+        *WITHOUT_NOTICE,
+        "--output-dir",
+        str(tmp_path),
+        "sh",
+        "-c",
+        script,
+    )
+    with CommandRun(*arguments, before_exec=limit) as job:
         assert job.end() == 0
     assert job.output.endswith("[0] end\n")
     assert job.output.count("x") > FILE_BYTES_MAX
@@ -153,24 +166,35 @@ def run_in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedP
 
     Only the command sees the disk, because it has a mount namespace of its own.
     """
-    place = shlex.quote(str(folder))
-    script = f"mount -t tmpfs -o size=64k none {place} && {shlex.join(words)}; code=$?;"
-    script += f"du -sk {place} >&2; exit $code"
+    quoted_folder = shlex.quote(str(folder))
+    script = f"mount -t tmpfs -o size=64k none {quoted_folder} && {shlex.join(words)}; code=$?;"
+    script += f"du -sk {quoted_folder} >&2; exit $code"
     return subprocess.run(
         ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
         check=False,
         capture_output=True,
         text=True,
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
 
 def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
-    tried = run_in_small_folder(tmp_path, ["true"])
-    if tried.returncode != 0:
-        pytest.skip(f"no small disk can be made here: {tried.stderr}")
+    trial = run_in_small_folder(tmp_path, ["true"])
+    if trial.returncode != 0:
+        pytest.skip(f"no small disk can be made here: {trial.stderr}")
     script = "yes | head -n 100000; echo end"
-    words = [command(), "run", "-n", "3", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script]
+    words = [
+        command(),
+        "run",
+        "-n",
+        "3",
+        *WITHOUT_NOTICE,
+        "--output-dir",
+        str(tmp_path),
+        "sh",
+        "-c",
+        script,
+    ]
     job = run_in_small_folder(tmp_path, words)
     assert job.returncode == 0
     assert job.stdout.count("] y\n") == 3 * 100_000
@@ -190,7 +214,7 @@ NO_SPACE = "could not be written (No space left on device)"
 
 
 def test_lost_output_is_a_failure() -> None:
-    words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello")
+    words = (command(), "run", "-n", "1", *WITHOUT_NOTICE, "sh", "-c", "echo hello")
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert job.returncode == 1
@@ -198,18 +222,18 @@ def test_lost_output_is_a_failure() -> None:
 
 
 def test_lost_output_does_not_hide_the_first_failure() -> None:
-    words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello; exit 7")
+    words = (command(), "run", "-n", "1", *WITHOUT_NOTICE, "sh", "-c", "echo hello; exit 7")
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert job.returncode == 7
     assert job.stderr.endswith("; lines are missing there\n")
 
 
-@pytest.mark.parametrize("what", ["knobs", "doctor"])
-def test_output_that_cannot_be_printed_is_a_failure(what: str) -> None:
+@pytest.mark.parametrize("stream", ["knobs", "doctor"])
+def test_output_that_cannot_be_printed_is_a_failure(stream: str) -> None:
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(
-            [command(), what], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [command(), stream], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert job.returncode == 1
     assert job.stderr == f"farandole: the standard output {NO_SPACE}\n"

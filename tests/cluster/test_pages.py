@@ -1,5 +1,5 @@
-"""The code in README and docs works: each block is run here, or a comment says what runs it, or why
-nothing runs it."""
+"""The code in README and docs works. Each block is run here, or a comment says which test runs it,
+or why no test runs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from job import command, run_command
-from page_blocks import REASON, ROOT, all_blocks
+from page_blocks import REASON_PATTERN, ROOT, all_blocks
 
 BLOCKS = all_blocks()
 COMMANDS = sorted(
@@ -27,7 +27,7 @@ def test_each_comment_before_a_block_names_a_test_or_a_reason() -> None:
         if block.runner is not None:
             assert (ROOT / block.runner).is_file(), block.place
         elif not block.is_run_here:
-            assert REASON.fullmatch(block.comment), f"{block.place}: {block.comment}"
+            assert REASON_PATTERN.fullmatch(block.comment), f"{block.place}: {block.comment}"
 
 
 def test_the_python_blocks_run_on_two_ranks(tmp_path: Path) -> None:

@@ -16,22 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, command
+from launched import TIMEOUT_SECONDS, command
 from page_blocks import ROOT, Block, blocks_of
 
 sys.path.insert(0, str(ROOT / "tools"))
 from hosts import Hosts
 from mpi_launchers import MPIEXEC, MPIRUN, find_launchers
-from mpi_launchers import why_impossible as why_no_mpi
+from mpi_launchers import reason_if_impossible as why_no_mpi
 from slurm_cluster import SlurmCluster
-from slurm_cluster import why_impossible as why_no_slurm
+from slurm_cluster import reason_if_impossible as why_no_slurm
 from ssh_servers import SshServers
-from ssh_servers import why_impossible as why_no_servers
-from unpacked_packages import words_to_enter
+from ssh_servers import reason_if_impossible as why_no_servers
+from unpacked_packages import overlay_command
 
 WORKERS = 8
 WORKER = Path(__file__).with_name("small_worker.py")
-TRAIN = f"import runpy, sys; sys.argv[1:] = ['short']; runpy.run_path('{WORKER}', None, '__main__')"
+TRAIN_PROGRAM = (
+    f"import runpy, sys; sys.argv[1:] = ['short']; runpy.run_path('{WORKER}', None, '__main__')"
+)
 PAGES = ("docs/running.md", "docs/howto/launchers.md")
 RUN_HERE = [
     block
@@ -40,12 +42,13 @@ RUN_HERE = [
     if block.runner == f"tests/cluster/{Path(__file__).name}"
 ]
 # The words with which a line of each block begins, by page.
-WORDS = {
+FIRST_WORDS = {
     PAGES[0]: ("farandole run -H", "# on host0", "srun", "mpirun", "mpiexec"),
     PAGES[1]: ("FARANDOLE_SECRET=job.secret srun", "# on host0", "mpirun", "mpiexec"),
 }
-# mpirun does not like to run as root, and the hosts have interfaces that do not reach the others.
-FOR_MPIRUN = {
+# mpirun runs as root only with these variables, and the hosts have interfaces that do not reach
+# other hosts.
+MPIRUN_VARIABLES = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_oob_tcp_if_include": "eth0",
@@ -72,11 +75,11 @@ class Shells:
 
     def start(self, host: int, script: str) -> subprocess.Popen[str]:
         folder = self.folder if host == 0 else self.servers.home(f"host{host}")
-        entered = words_to_enter(f"host{host}", find_launchers())
+        enter_host = overlay_command(f"host{host}", find_launchers())
         return self.hosts[host].start(
-            *entered,
+            *enter_host,
             *("env", "-C", str(folder), "sh", "-ec", script),
-            env=environment(self.path) | FOR_MPIRUN,
+            env=environment(self.path) | MPIRUN_VARIABLES,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -88,12 +91,13 @@ def environment(path: str) -> dict[str, str]:
 
 
 def path_with_commands(folder: Path) -> str:
-    """Return a PATH in which farandole, python, mpirun and mpiexec are those of this test."""
+    """Return a PATH in which farandole, python, mpirun and mpiexec are the programs of this
+    test."""
     (programs := folder / "bin").mkdir(exist_ok=True)
-    targets = {"farandole": command(), "python": sys.executable}
-    targets |= {"mpirun": f"/usr/bin/{MPIRUN}", "mpiexec": f"/usr/bin/{MPIEXEC}"}
-    targets["torchrun"] = f"{sys.executable} -m torch.distributed.run"
-    for name, target in targets.items():
+    command_paths = {"farandole": command(), "python": sys.executable}
+    command_paths |= {"mpirun": f"/usr/bin/{MPIRUN}", "mpiexec": f"/usr/bin/{MPIEXEC}"}
+    command_paths["torchrun"] = f"{sys.executable} -m torch.distributed.run"
+    for name, target in command_paths.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {target} "$@"\n')
         (programs / name).chmod(0o755)
     return f"{programs}{os.pathsep}{os.environ['PATH']}"
@@ -105,15 +109,15 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shells]:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("page")
     path = path_with_commands(folder)
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(TRAIN_PROGRAM)
     launchers = find_launchers()
-    with Hosts(3) as hosts, SshServers(hosts, folder / "ssh", over_usr=launchers) as servers:
+    with Hosts(3) as hosts, SshServers(hosts, folder / "ssh", usr_overlay=launchers) as servers:
         for name in servers.names:
             home = servers.home(name)
             (home / ".ssh").mkdir(mode=0o700)
             (home / ".ssh/config").write_text(f"IdentityFile {servers.identity}\n")
             (home / ".bashrc").write_text(f"export PATH={path}\n")
-            (home / "train.py").write_text(TRAIN)
+            (home / "train.py").write_text(TRAIN_PROGRAM)
         yield Shells(hosts, servers, folder, path)
 
 
@@ -133,7 +137,7 @@ def check_end(*processes: subprocess.Popen[str]) -> None:
     """Check that all ranks have ended with the same result."""
     output = ""
     for process in processes:
-        text, errors = process.communicate(timeout=HANG_SECONDS)
+        text, errors = process.communicate(timeout=TIMEOUT_SECONDS)
         assert process.returncode == 0, errors
         output += text
     results = re.findall(r"result (\w+)", output)
@@ -142,7 +146,7 @@ def check_end(*processes: subprocess.Popen[str]) -> None:
 
 
 def test_each_block_has_a_test() -> None:
-    found = [block_with(page, word) for page, words in WORDS.items() for word in words]
+    found = [block_with(page, word) for page, words in FIRST_WORDS.items() for word in words]
     assert sorted(block.place for block in found) == sorted(block.place for block in RUN_HERE)
 
 
@@ -150,7 +154,7 @@ def test_each_block_has_a_test() -> None:
     ("page", "word"),
     [
         (page, word)
-        for page, words in WORDS.items()
+        for page, words in FIRST_WORDS.items()
         for word in words
         if word in ("farandole run -H", "mpirun", "mpiexec")
     ],
@@ -161,21 +165,23 @@ def test_one_command_for_all_hosts(shells: Shells, page: str, word: str) -> None
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_on_each_host(shells: Shells, page: str) -> None:
-    first, on_host0, on_host1 = re.split(
+    copy_command, command_on_host0, command_on_host1 = re.split(
         r"^# on host[01]:\n", block_with(page, "# on host0").code, flags=re.M
     )
-    check_copied = shells.start(0, first)
-    _, errors = check_copied.communicate(timeout=HANG_SECONDS)
-    assert check_copied.returncode == 0, errors
-    exports = "".join(re.findall(r"^export .*\n", first, flags=re.M))
-    check_end(shells.start(1, exports + on_host1), shells.start(0, exports + on_host0))
+    copying = shells.start(0, copy_command)
+    _, errors = copying.communicate(timeout=TIMEOUT_SECONDS)
+    assert copying.returncode == 0, errors
+    exports = "".join(re.findall(r"^export .*\n", copy_command, flags=re.M))
+    check_end(
+        shells.start(1, exports + command_on_host1), shells.start(0, exports + command_on_host0)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_srun(tmp_path: Path, page: str) -> None:
+def test_srun_starts_the_job_of_the_page(tmp_path: Path, page: str) -> None:
     if reason := why_no_slurm():
         pytest.skip(reason)
-    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "train.py").write_text(TRAIN_PROGRAM)
     path = path_with_commands(tmp_path)
     code = block_with(page, r"(FARANDOLE_SECRET=\S+ )?srun").code
     with Hosts(2) as hosts, SlurmCluster(hosts, tmp_path / "slurm") as slurm:

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from launched import Launched, command, run
+from launched import CommandRun, command, run
 
 import farandole
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from hosts import Hosts, why_impossible
+from hosts import Hosts, reason_if_impossible
 
 WORKER = str(Path(__file__).with_name("preempted_worker.py"))
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
@@ -29,7 +29,7 @@ def steps_in(*outputs: str) -> list[str]:
 @pytest.mark.parametrize("mode", ["fast", "slow"])
 def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step(mode: str, rank: int) -> None:
     words = ("run", "-n", "3", sys.executable, WORKER, mode)
-    with Launched(*words, environment=ENVIRONMENT) as launched:
+    with CommandRun(*words, environment=ENVIRONMENT) as launched:
         launched.read_until("trains as", times=3)
         pids = dict(re.findall(r"^\[(\d)\] trains as (\d+)", launched.output, re.M))
         time.sleep(0.2)  # in the mode slow, rank 0 then waits in received()
@@ -42,7 +42,7 @@ def test_a_signal_to_one_rank_ends_all_ranks_after_the_same_step(mode: str, rank
 
 def test_a_signal_to_the_launcher_lets_the_ranks_end_by_themselves() -> None:
     words = ("run", "-n", "2", sys.executable, WORKER)
-    with Launched(*words, environment=ENVIRONMENT) as launched:
+    with CommandRun(*words, environment=ENVIRONMENT) as launched:
         launched.read_until("trains as", times=2)
         launched.process.send_signal(signal.SIGTERM)
         assert launched.end() == 128 + signal.SIGTERM
@@ -52,21 +52,21 @@ def test_a_signal_to_the_launcher_lets_the_ranks_end_by_themselves() -> None:
 
 
 def test_signals_that_cannot_be_caught_are_an_error() -> None:
-    former = signal.getsignal(signal.SIGUSR1)
+    previous_handler = signal.getsignal(signal.SIGUSR1)
     with pytest.raises(farandole.CallError, match="SIGKILL cannot be caught"):
         farandole.PreemptionNotice([signal.SIGUSR1, signal.SIGKILL]).__enter__()
-    assert signal.getsignal(signal.SIGUSR1) is former
+    assert signal.getsignal(signal.SIGUSR1) is previous_handler
     with (
         farandole.PreemptionNotice([signal.SIGUSR1]) as notice,
         pytest.raises(farandole.CallError, match="in use"),
     ):
         notice.__enter__()
-    assert signal.getsignal(signal.SIGUSR1) is former
+    assert signal.getsignal(signal.SIGUSR1) is previous_handler
     with pytest.raises(farandole.CallError, match=r"signals must be a list of signals, .* got 3"):
         farandole.PreemptionNotice(3)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(bool(why_impossible()), reason=why_impossible())
+@pytest.mark.skipif(bool(reason_if_impossible()), reason=reason_if_impossible())
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_signal_to_one_node_reaches_the_ranks_of_all_nodes(tmp_path: Path, node: int) -> None:
     secret = str(tmp_path / "secret")
@@ -77,7 +77,7 @@ def test_a_signal_to_one_node_reaches_the_ranks_of_all_nodes(tmp_path: Path, nod
             words = [command(), "run", "--join", hosts[0].endpoint(4713), "--nodes", "2", "-n", "2"]
             words += ["--node", str(number), "--secret", secret, sys.executable, WORKER]
             program, *arguments = host.command(*words)
-            nodes.append(Launched(*arguments, program=program, environment=ENVIRONMENT))
+            nodes.append(CommandRun(*arguments, program=program, environment=ENVIRONMENT))
         with nodes[0] as first, nodes[1] as second:
             for launched in (first, second):
                 launched.read_until("trains as", times=2)

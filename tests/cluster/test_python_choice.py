@@ -29,7 +29,7 @@ def copy_of_command(folder: Path) -> Path:
 
 
 def run(program: str | Path, *words: str, path: str = "/usr/bin:/bin") -> tuple[int, str, str]:
-    done = subprocess.run(
+    completed = subprocess.run(
         [program, *words],
         check=False,
         stdin=subprocess.DEVNULL,
@@ -38,28 +38,35 @@ def run(program: str | Path, *words: str, path: str = "/usr/bin:/bin") -> tuple[
         env={**os.environ, "PATH": path},
     )
     # The launcher also says which variables it sets in the workers.
-    errors = [line for line in done.stderr.splitlines() if "OMP_NUM_THREADS" not in line]
-    return done.returncode, done.stdout, "\n".join(errors)
+    errors = [line for line in completed.stderr.splitlines() if "OMP_NUM_THREADS" not in line]
+    return completed.returncode, completed.stdout, "\n".join(errors)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_run_starts_the_python_beside_the_command(name: str, tmp_path: Path) -> None:
     farandole = copy_of_command(tmp_path / "environment")
-    beside = make_program(tmp_path / "environment", name, 'echo "beside: $0 $*"')
-    other = make_program(tmp_path / "other", name, 'echo "in PATH: $0 $*"')
+    python_beside = make_program(tmp_path / "environment", name, 'echo "beside: $0 $*"')
+    other_python = make_program(tmp_path / "other", name, 'echo "in PATH: $0 $*"')
     words = ("run", "-n", "1", name, "train.py", "--lr=1")
-    expected = f"[0] beside: {beside} train.py --lr=1\n"
-    assert run(farandole, *words, path=f"{beside.parent}:{other.parent}") == (0, expected, "")
+    expected = f"[0] beside: {python_beside} train.py --lr=1\n"
+    assert run(farandole, *words, path=f"{python_beside.parent}:{other_python.parent}") == (
+        0,
+        expected,
+        "",
+    )
     assert run(farandole, *words, path="/nowhere") == (0, expected, "")
-    note = f"farandole: starting {beside}, which is in the folder of this command; PATH has {other}"
-    assert run(farandole, *words, path=f"{other.parent}:/bin") == (0, expected, note)
+    notice = (
+        f"farandole: starting {python_beside}, which is in the folder of this command; "
+        f"PATH has {other_python}"
+    )
+    assert run(farandole, *words, path=f"{other_python.parent}:/bin") == (0, expected, notice)
     # A path is used as it is, and any other program comes from PATH.
-    expected = f"[0] in PATH: {other} train.py\n"
-    assert run(farandole, "run", "-n", "1", str(other), "train.py") == (0, expected, "")
-    shutil.copy2(beside, beside.with_name("pythonic"))
-    shutil.copy2(other, other.with_name("pythonic"))
-    _, output, _ = run(farandole, "run", "-n", "1", "pythonic", path=str(other.parent))
-    assert output == f"[0] in PATH: {other.with_name('pythonic')} \n"
+    expected = f"[0] in PATH: {other_python} train.py\n"
+    assert run(farandole, "run", "-n", "1", str(other_python), "train.py") == (0, expected, "")
+    shutil.copy2(python_beside, python_beside.with_name("pythonic"))
+    shutil.copy2(other_python, other_python.with_name("pythonic"))
+    _, output, _ = run(farandole, "run", "-n", "1", "pythonic", path=str(other_python.parent))
+    assert output == f"[0] in PATH: {other_python.with_name('pythonic')} \n"
 
 
 def test_without_a_python_beside_the_command_that_in_path_starts(tmp_path: Path) -> None:
@@ -67,9 +74,9 @@ def test_without_a_python_beside_the_command_that_in_path_starts(tmp_path: Path)
     (tmp_path / "environment" / "python").mkdir()  # a folder, and a file that cannot be executed
     (tmp_path / "environment" / "python3").touch()
     for name in ("python", "python3"):
-        other = make_program(tmp_path / "other", name, "echo other")
-        answer = run(farandole, "run", "-n", "1", name, path=str(other.parent))
-        assert answer == (0, "[0] other\n", "")
+        other_python = make_program(tmp_path / "other", name, "echo other")
+        completed_run = run(farandole, "run", "-n", "1", name, path=str(other_python.parent))
+        assert completed_run == (0, "[0] other\n", "")
     code, _, errors = run(farandole, "run", "-n", "1", "python", path="/nowhere")
     assert (code, errors) == (127, "farandole: command not found: `python`")
 
@@ -83,12 +90,15 @@ def test_an_environment_that_is_not_activated_is_used() -> None:
 
 def test_doctor_examines_the_python_beside_the_command(tmp_path: Path) -> None:
     farandole = copy_of_command(tmp_path / "environment")
-    other = make_program(tmp_path / "other", "python3", "exit 3")
-    beside = make_program(tmp_path / "environment", "python3", f'exec {sys.executable} "$@"')
+    other_python = make_program(tmp_path / "other", "python3", "exit 3")
+    python_beside = make_program(tmp_path / "environment", "python3", f'exec {sys.executable} "$@"')
     version = ".".join(map(str, sys.version_info[:3]))
-    for path, note in (
-        (f"{beside.parent}:{other.parent}", ""),
-        (f"{other.parent}:/bin", f", in the folder of this command; PATH has {other}"),
+    for path, notice in (
+        (f"{python_beside.parent}:{other_python.parent}", ""),
+        (
+            f"{other_python.parent}:/bin",
+            f", in the folder of this command; PATH has {other_python}",
+        ),
     ):
         for _ in range(5):  # a busy machine may not answer in time
             _, output, errors = run(farandole, "doctor", "--json", path=path)
@@ -96,7 +106,7 @@ def test_doctor_examines_the_python_beside_the_command(tmp_path: Path) -> None:
             if row["found"] != "no answer within 5 s":
                 break
         assert (row["state"], errors) == ("works", "")
-        assert row["found"] == f"{version} at {sys.executable}{note}"
+        assert row["found"] == f"{version} at {sys.executable}{notice}"
 
 
 def test_python_m_farandole_is_the_command() -> None:

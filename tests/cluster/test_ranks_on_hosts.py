@@ -15,24 +15,24 @@ import pytest
 from launched import run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from hosts import Hosts, why_impossible
+from hosts import Hosts, reason_if_impossible
 
-WHY_IMPOSSIBLE = why_impossible()
+WHY_IMPOSSIBLE = reason_if_impossible()
 pytestmark = pytest.mark.skipif(bool(WHY_IMPOSSIBLE), reason=WHY_IMPOSSIBLE)
 
 FOLDER = Path(__file__).parent
 WORKER = str(FOLDER / "rank_on_host.py")
 PORT = 4712
-HANG_SECONDS = 240
-LIVES = 3  # as in WORKER
+TIMEOUT_SECONDS = 240
+CYCLES = 3  # as in WORKER
 
 Variables = dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Hosts]:
-    with Hosts(2) as made:
-        yield made
+    with Hosts(2) as hosts:
+        yield hosts
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def mpiexec(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Varia
 
 
 def srun(hosts: Hosts, rank: int, size: int, local: tuple[int, int]) -> Variables:
-    first = local[1] if rank < local[1] else size - local[1]
+    first_host_size = local[1] if rank < local[1] else size - local[1]
     return {
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local[0]),
         "SLURM_STEP_NUM_TASKS": str(size),
         "SLURM_STEP_NUM_NODES": "2",
-        "SLURM_STEP_TASKS_PER_NODE": f"{first},{size - first}",
+        "SLURM_STEP_TASKS_PER_NODE": f"{first_host_size},{size - first_host_size}",
         "SLURM_STEP_NODELIST": f"{hosts[0].address},{hosts[1].address}",
         "SLURM_JOB_ID": "12",
         "SLURM_STEP_ID": "0",
@@ -117,11 +117,13 @@ class Ranks:
 
     def start(self, rank: int, *words: str, **variables: str) -> None:
         host, local = self.local_ranks[rank]
-        given = LAUNCHERS[self.launcher](self.hosts, rank, len(self.local_ranks), local)
+        launcher_variables = LAUNCHERS[self.launcher](
+            self.hosts, rank, len(self.local_ranks), local
+        )
         self.processes[rank] = self.hosts[host].start(
             sys.executable,
             *words,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | given | variables,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | launcher_variables | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -133,7 +135,7 @@ class Ranks:
     def end(self) -> tuple[list[int], list[str]]:
         """Return the exit codes and the outputs, by rank."""
         outputs = [
-            process.communicate(timeout=HANG_SECONDS)[0]
+            process.communicate(timeout=TIMEOUT_SECONDS)[0]
             for _, process in sorted(self.processes.items())
         ]
         return [process.returncode for _, process in sorted(self.processes.items())], outputs
@@ -151,46 +153,50 @@ def test_ranks_of_a_launcher_form_a_job(
     for rank, (host, (local_rank, local_size)) in enumerate(ranks.local_ranks):
         cross_size = sum(local_rank < count for count in ranks_of_hosts)
         found = f"local {local_rank}/{local_size}, cross {host}/{cross_size}"
-        for life in range(LIVES):
+        for life in range(CYCLES):
             assert f"life {life}: rank {rank} of 4, {found}" in outputs[rank]
     results = collections.Counter(re.findall(r"^result (\w+)$", "".join(outputs), re.M))
-    assert list(results.values()) == [4 * LIVES]
+    assert list(results.values()) == [4 * CYCLES]
 
 
-@pytest.mark.parametrize("dead", [0, 3])
-def test_the_others_name_a_rank_that_dies(hosts: Hosts, secret: str, dead: int) -> None:
+@pytest.mark.parametrize("dead_rank", [0, 3])
+def test_the_others_name_a_rank_that_dies(hosts: Hosts, secret: str, dead_rank: int) -> None:
     ranks = Ranks(hosts, "mpirun", (2, 2))
-    ranks.start_all(WORKER, "die", str(dead), FARANDOLE_SECRET=secret)
+    ranks.start_all(WORKER, "die", str(dead_rank), FARANDOLE_SECRET=secret)
     codes, outputs = ranks.end()
-    pid = ranks.processes[dead].pid
-    assert codes == [-9 if rank == dead else 1 for rank in range(4)], outputs
-    for rank in {0, 1, 2, 3} - {dead}:
-        assert f"rank {dead} (pid {pid}) has died" in outputs[rank]
+    pid = ranks.processes[dead_rank].pid
+    assert codes == [-9 if rank == dead_rank else 1 for rank in range(4)], outputs
+    for rank in {0, 1, 2, 3} - {dead_rank}:
+        assert f"rank {dead_rank} (pid {pid}) has died" in outputs[rank]
 
 
-@pytest.mark.parametrize("late", [1, 3])
+@pytest.mark.parametrize("late_rank", [1, 3])
 def test_rank_0_names_a_rank_that_is_late(
-    hosts: Hosts, secret: str, tmp_path: Path, late: int
+    hosts: Hosts, secret: str, tmp_path: Path, late_rank: int
 ) -> None:
     """Rank 1 is on the host of rank 0, rank 3 on the other host."""
-    go = tmp_path / "go"
+    go_file = tmp_path / "go"
     ranks = Ranks(hosts, "mpirun", (2, 2))
     ranks.start_all(
-        *(WORKER, "late", str(late), str(go)), FARANDOLE_SECRET=secret, FARANDOLE_STALL_WARNING="1"
+        *(WORKER, "late", str(late_rank), str(go_file)),
+        FARANDOLE_SECRET=secret,
+        FARANDOLE_STALL_WARNING="1",
     )
     output = ranks.processes[0].stdout
     assert output is not None
-    pid = ranks.processes[late].pid
-    advice = f"to see where rank {late} is, run `py-spy dump --pid {pid}` on"
-    seen = ""
-    while advice not in seen:
+    pid = ranks.processes[late_rank].pid
+    advice = f"to see where rank {late_rank} is, run `py-spy dump --pid {pid}` on"
+    errors_of_rank_0 = ""
+    while advice not in errors_of_rank_0:
         line = output.readline()
-        assert line, seen
-        seen += line
-    go.touch()
+        assert line, errors_of_rank_0
+        errors_of_rank_0 += line
+    go_file.touch()
     codes, outputs = ranks.end()
     assert codes == [0] * 4, outputs
-    assert re.search(rf"warning: stalled: .* waits for rank {late}$", seen, re.M), seen
+    assert re.search(
+        rf"warning: stalled: .* waits for rank {late_rank}$", errors_of_rank_0, re.M
+    ), errors_of_rank_0
     assert all("stalled" not in text for text in outputs[1:]), outputs
 
 
@@ -215,10 +221,10 @@ def test_ranks_need_a_place_to_meet(hosts: Hosts, secret: str) -> None:
 
 
 def test_all_ranks_need_the_same_secret(hosts: Hosts, secret: str, tmp_path: Path) -> None:
-    other = str(tmp_path / "other")
-    assert run("secret", other).process.returncode == 0
+    other_secret = str(tmp_path / "other")
+    assert run("secret", other_secret).process.returncode == 0
     ranks = Ranks(hosts, "mpirun", (1, 1))
-    for rank, file in enumerate((secret, other)):
+    for rank, file in enumerate((secret, other_secret)):
         ranks.start(rank, WORKER, FARANDOLE_SECRET=file, FARANDOLE_START_TIMEOUT="5")
     codes, outputs = ranks.end()
     assert codes == [1, 1]
@@ -232,25 +238,25 @@ def test_all_ranks_need_the_same_secret(hosts: Hosts, secret: str, tmp_path: Pat
 
 def test_the_place_must_be_on_the_host_of_rank_0(hosts: Hosts, secret: str) -> None:
     ranks = Ranks(hosts, "mpirun", (1, 1))
-    elsewhere = hosts[1].endpoint(PORT)
-    ranks.start(0, WORKER, FARANDOLE_SECRET=secret, FARANDOLE_JOB_STORE=elsewhere)
+    endpoint_of_host1 = hosts[1].endpoint(PORT)
+    ranks.start(0, WORKER, FARANDOLE_SECRET=secret, FARANDOLE_JOB_STORE=endpoint_of_host1)
     codes, outputs = ranks.end()
     assert codes == [1]
-    assert f"CallError: rank 0 cannot listen at {elsewhere}" in outputs[0]
+    assert f"CallError: rank 0 cannot listen at {endpoint_of_host1}" in outputs[0]
 
 
 def test_a_secret_changes_nothing_for_a_process_alone(hosts: Hosts, secret: str) -> None:
     program = "import farandole; farandole.init(); print('size', farandole.size())"
     variables = {"FARANDOLE_SECRET": secret, "FARANDOLE_JOB_STORE": hosts[0].endpoint(PORT)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program],
         env=os.environ | variables,
         capture_output=True,
         text=True,
         check=True,
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
-    assert done.stdout == "size 1\n"
+    assert completed.stdout == "size 1\n"
 
 
 USES_THE_BACKEND = """
@@ -290,9 +296,9 @@ def test_torchrun_starts_ranks_on_each_host(hosts: Hosts, secret: str, tmp_path:
         )
         for node, host in enumerate(hosts)
     ]
-    ends = [launcher.communicate(timeout=HANG_SECONDS) for launcher in launchers]
-    assert [launcher.returncode for launcher in launchers] == [0, 0], ends
-    assert sorted("".join(output for output, _ in ends).splitlines()) == [
+    outputs = [launcher.communicate(timeout=TIMEOUT_SECONDS) for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+    assert sorted("".join(output for output, _ in outputs).splitlines()) == [
         "rank 0 found [10.0]",
         "rank 1 found [10.0, 5.0, 6.0]",
         "rank 2 found [10.0, 5.0]",

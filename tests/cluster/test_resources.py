@@ -1,4 +1,4 @@
-"""Jobs with too little of a resource: they work, or every rank says which resource is short."""
+"""Jobs with too little of a resource. They work, or every rank says which resource is short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, files_that_stay, shared_files
+from launched import TIMEOUT_SECONDS, CommandRun, new_files_after_wait, shared_files
 
 HERE = Path(__file__).parent
 SMALL_WORKER = (sys.executable, str(HERE / "small_worker.py"))
@@ -30,22 +30,22 @@ def run_job(
     *program: str,
     before_exec: Callable[[], object] | None = None,
     environment: dict[str, str] | None = None,
-) -> Launched:
+) -> CommandRun:
     """Run a job to its end, and check that no process is left and no invariant is broken."""
     words = ("run", "-n", str(size), *program)
     variables = {"FARANDOLE_START_TIMEOUT": "30", **(environment or {})}
-    with Launched(*words, environment=variables, before_exec=before_exec) as job:
+    with CommandRun(*words, environment=variables, before_exec=before_exec) as job:
         job.end()
         assert job.remaining_processes() == []
     assert "bug in the engine" not in job.errors, job.errors
     return job
 
 
-def code_of(job: Launched) -> int:
+def code_of(job: CommandRun) -> int:
     return job.process.returncode
 
 
-def has_one_result(job: Launched, size: int) -> bool:
+def has_one_result(job: CommandRun, size: int) -> bool:
     results = re.findall(r"result (\w+)", job.output)
     return len(results) == size and len(set(results)) == 1
 
@@ -94,7 +94,7 @@ class ControlGroup:
         (self.folder / name).write_text(str(value))
 
     def remove(self) -> None:
-        deadline = time.monotonic() + HANG_SECONDS / 5
+        deadline = time.monotonic() + TIMEOUT_SECONDS / 5
         while True:
             try:
                 self.folder.rmdir()
@@ -236,8 +236,8 @@ def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
 
 
 def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
-    limited = LIMITED_RANK.format("-n 64")
-    job = run_job(3, "sh", "-c", limited, *SMALL_WORKER, "use_up_descriptors")
+    script = LIMITED_RANK.format("-n 64")
+    job = run_job(3, "sh", "-c", script, *SMALL_WORKER, "use_up_descriptors")
     assert code_of(job) == 0, job.errors
     for rank in range(3):
         reported = re.findall(rf"\[{rank}\] reported: (.*)", job.output)
@@ -269,11 +269,11 @@ SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
 
 def test_one_rank_with_little_address_space_needs_small_heaps() -> None:
     """Without FARANDOLE_HEAP_BYTES, the heap of the other rank is too large for rank 1 to map."""
-    limited = LIMITED_RANK.format(f"-v {1500 * 1024}")
-    job = run_job(2, "sh", "-c", limited, *SMALL_WORKER, "short")
+    script = LIMITED_RANK.format(f"-v {1500 * 1024}")
+    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "short")
     assert code_of(job) == 1, job.errors
     assert job.errors.count("set FARANDOLE_HEAP_BYTES for all ranks") >= 2, job.errors
-    job = run_job(2, "sh", "-c", limited, *SMALL_WORKER, "short", environment=SMALL_HEAPS)
+    job = run_job(2, "sh", "-c", script, *SMALL_WORKER, "short", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
     assert has_one_result(job, 2), job.output
 
@@ -303,14 +303,16 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
     def files() -> list[str]:
         names = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
         # Jobs whose hosts a function lists, as in other tests, have such folders.
-        ours = [name for name in names if not name.startswith("farandole-hosts-")]
-        return [*shared_files(), *os.listdir(tmp_path), *ours]
+        own_names = [name for name in names if not name.startswith("farandole-hosts-")]
+        return [*shared_files(), *os.listdir(tmp_path), *own_names]
 
-    before = files()
+    files_before = files()
     for _ in range(10):
         variables = {"TMPDIR": str(tmp_path)}
         words = ("run", "-n", "2", *SMALL_WORKER, "endless")
-        with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
+        with CommandRun(
+            *words, environment=variables, before_exec=lambda: os.chdir(tmp_path)
+        ) as job:
             if generator.random() < 0.5:  # while the job starts
                 time.sleep(generator.uniform(0, 0.8))  # a random moment of the kill, not a wait
             else:  # while it works
@@ -328,19 +330,21 @@ def test_nothing_outlives_a_kill_at_any_moment(victims: str, tmp_path: Path) -> 
             if not pids:
                 job.send(signal.SIGKILL)
             assert job.end() != 0
-            deadline = time.monotonic() + HANG_SECONDS / 5
+            deadline = time.monotonic() + TIMEOUT_SECONDS / 5
             while job.remaining_processes() and time.monotonic() < deadline:
                 time.sleep(0.01)  # the kernel may still be ending the children of killed parents
             assert job.remaining_processes() == []
-        assert files_that_stay(files, before) == []
+        assert new_files_after_wait(files, files_before) == []
 
 
 def test_a_busy_machine_causes_no_false_death() -> None:
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    busy_processes = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)
+    ]
     try:
         job = run_job(8, *SMALL_WORKER, "many")
     finally:
-        for process in busy:
+        for process in busy_processes:
             process.kill()
             process.wait()
     assert code_of(job) == 0, job.errors

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launched import Launched, command, run
+from launched import CommandRun, command, run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from hosts import Hosts
-from slurm_cluster import SlurmCluster, why_impossible
+from slurm_cluster import SlurmCluster, reason_if_impossible
 
 PORT = 4711
-SHOW = "echo rank $RANK of $WORLD_SIZE on $(hostname), which has $LOCAL_WORLD_SIZE"
+SHOW_RANK = "echo rank $RANK of $WORLD_SIZE on $(hostname), which has $LOCAL_WORLD_SIZE"
 ALL_RANKS = [f"rank {rank} of 4 on host{rank // 2}, which has 2" for rank in range(4)]
-WAIT = "echo waits; exec sleep 1000"
+WAIT_SCRIPT = "echo waits; exec sleep 1000"
 ONE_ON_EACH_HOST = ("-N2", "--ntasks-per-node=1")
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    if reason := why_impossible():
+    if reason := reason_if_impossible():
         pytest.skip(reason)
     with Hosts(2) as hosts, SlurmCluster(hosts, tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
@@ -38,14 +38,14 @@ def secret(tmp_path: Path) -> str:
     return path
 
 
-def launched_by(slurm: SlurmCluster, *words: str) -> Launched:
+def start_slurm(slurm: SlurmCluster, *words: str) -> CommandRun:
     program, *arguments = slurm.command(*words)
-    return Launched(*arguments, program=program)
+    return CommandRun(*arguments, program=program)
 
 
-def end_of(slurm: SlurmCluster, *words: str) -> Launched:
+def run_to_end(slurm: SlurmCluster, *words: str) -> CommandRun:
     """Run a command of Slurm to its end, and check that no process of its job is left."""
-    with launched_by(slurm, *words) as launched:
+    with start_slurm(slurm, *words) as launched:
         launched.end()
         assert launched.remaining_processes() == []
     return launched
@@ -59,10 +59,10 @@ def ranks_in(output: str) -> list[str]:
     return sorted(re.findall(r"^\[\d\] (rank .*)$", output, re.MULTILINE))
 
 
-def test_srun_with_all_words(slurm: SlurmCluster, secret: str) -> None:
+def test_srun_starts_a_job_with_all_flags(slurm: SlurmCluster, secret: str) -> None:
     words = f"--join {slurm.hosts[0].endpoint(PORT)} --nodes 2 --node $SLURM_PROCID"
     script = f'exec {command()} run {words} --secret {secret} -n 2 sh -c "$0"'
-    launched = end_of(slurm, "srun", *ONE_ON_EACH_HOST, "sh", "-c", script, SHOW)
+    launched = run_to_end(slurm, "srun", *ONE_ON_EACH_HOST, "sh", "-c", script, SHOW_RANK)
     assert launched.process.returncode == 0, launched.errors
     assert ranks_in(launched.output) == ALL_RANKS
 
@@ -79,7 +79,7 @@ def test_srun_with_all_words(slurm: SlurmCluster, secret: str) -> None:
 def test_srun_gives_the_numbers_of_the_nodes(
     slurm: SlurmCluster, secret: str, start: list[str]
 ) -> None:
-    launched = end_of(slurm, *start, command(), "run", "--secret", secret, *workers(SHOW))
+    launched = run_to_end(slurm, *start, command(), "run", "--secret", secret, *workers(SHOW_RANK))
     assert launched.process.returncode == 0, launched.errors
     assert ranks_in(launched.output) == ALL_RANKS
 
@@ -90,21 +90,21 @@ def test_srun_may_start_node_zero_on_any_host(
     hosts = tmp_path / "hosts"
     hosts.write_text("host1\nhost0\n")
     start = ("srun", "-N2", "-n2", "--distribution=arbitrary", f"--nodelist={hosts}")
-    words = ("run", "--start-timeout", "60", "--secret", secret, *workers(SHOW))
-    launched = end_of(slurm, *start, command(), *words)
+    words = ("run", "--start-timeout", "60", "--secret", secret, *workers(SHOW_RANK))
+    launched = run_to_end(slurm, *start, command(), *words)
     assert launched.process.returncode == 0, launched.errors
     assert len(ranks_in(launched.output)) == 4
 
 
 def test_one_srun_on_one_host_needs_no_secret(slurm: SlurmCluster) -> None:
-    launched = end_of(slurm, "srun", "-N1", "-n1", command(), "run", *workers(SHOW))
+    launched = run_to_end(slurm, "srun", "-N1", "-n1", command(), "run", *workers(SHOW_RANK))
     assert launched.process.returncode == 0, launched.errors
     assert len(ranks_in(launched.output)) == 2
 
 
 def test_salloc_alone_starts_a_job_on_its_own_host(slurm: SlurmCluster) -> None:
-    words = ("salloc", *ONE_ON_EACH_HOST, command(), "run", *workers(SHOW))
-    launched = end_of(slurm, *words)
+    words = ("salloc", *ONE_ON_EACH_HOST, command(), "run", *workers(SHOW_RANK))
+    launched = run_to_end(slurm, *words)
     assert launched.process.returncode == 0, launched.errors
     assert ranks_in(launched.output) == [
         f"rank {rank} of 2 on host0, which has 2" for rank in range(2)
@@ -119,23 +119,23 @@ def test_several_tasks_are_no_jobs_of_their_own(
     slurm: SlurmCluster, tasks_per_node: int, message: str
 ) -> None:
     start = ("srun", "-N2", f"--ntasks-per-node={tasks_per_node}")
-    launched = end_of(slurm, *start, command(), "run", *workers(SHOW))
+    launched = run_to_end(slurm, *start, command(), "run", *workers(SHOW_RANK))
     assert launched.process.returncode == 2
     assert message in launched.errors
     assert launched.output == ""
 
 
 def test_srun_has_the_exit_code_of_a_failing_worker(slurm: SlurmCluster, secret: str) -> None:
-    script = f"[ $RANK != 3 ] || exit 7; {WAIT}"
+    script = f"[ $RANK != 3 ] || exit 7; {WAIT_SCRIPT}"
     words = (command(), "run", "--secret", secret, *workers(script))
-    launched = end_of(slurm, "srun", *ONE_ON_EACH_HOST, *words)
+    launched = run_to_end(slurm, "srun", *ONE_ON_EACH_HOST, *words)
     assert launched.process.returncode == 7
     assert "node 1 (host1): rank 3 (pid " in launched.errors
 
 
 def test_scancel_ends_the_workers_of_all_hosts(slurm: SlurmCluster, secret: str) -> None:
-    words = (command(), "run", "--secret", secret, *workers(WAIT))
-    with launched_by(slurm, "srun", "--job-name=long", *ONE_ON_EACH_HOST, *words) as launched:
+    words = (command(), "run", "--secret", secret, *workers(WAIT_SCRIPT))
+    with start_slurm(slurm, "srun", "--job-name=long", *ONE_ON_EACH_HOST, *words) as launched:
         launched.read_until("waits", times=4)
         subprocess.run(slurm.command("scancel", "--name=long"), check=True)
         assert launched.end() != 0

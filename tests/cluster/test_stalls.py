@@ -11,22 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launched import Launched, environment_of
+from launched import CommandRun, environment_of
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
 # A limit that no test reaches.
-NEVER = {"FARANDOLE_STALL_WARNING": "1000"}
+NO_WARNING = {"FARANDOLE_STALL_WARNING": "1000"}
 
 
-def job(how: str, size: int, folder: Path, environment: dict[str, str] | None = None) -> Launched:
-    return Launched(
-        *("run", "-n", str(size), sys.executable, str(WORKER), how, str(folder)),
+def job(
+    stall: str, size: int, folder: Path, environment: dict[str, str] | None = None
+) -> CommandRun:
+    return CommandRun(
+        *("run", "-n", str(size), sys.executable, str(WORKER), stall, str(folder)),
         environment={**ONE_SECOND, "OMP_NUM_THREADS": "1", **(environment or {})},
     )
 
 
-def read_errors_until(launched: Launched, pattern: str) -> re.Match[str]:
+def read_errors_until(launched: CommandRun, pattern: str) -> re.Match[str]:
     assert launched.process.stderr is not None
     while not (found := re.search(pattern, launched.errors)):
         line = launched.process.stderr.readline()
@@ -35,13 +37,13 @@ def read_errors_until(launched: Launched, pattern: str) -> re.Match[str]:
     return found
 
 
-def go_on(launched: Launched, folder: Path) -> None:
+def continue_late_rank(launched: CommandRun, folder: Path) -> None:
     """Let the late rank go on, and check that the job succeeds."""
     (folder / "go").touch()
-    end_well(launched, folder)
+    expect_success(launched, folder)
 
 
-def end_well(launched: Launched, folder: Path) -> None:
+def expect_success(launched: CommandRun, folder: Path) -> None:
     (folder / "end").touch()
     assert launched.end() == 0, launched.errors
     assert launched.remaining_processes() == []
@@ -62,19 +64,19 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize("how", STALLS)
-def test_a_stall_and_its_end_are_reported(how: str, tmp_path: Path) -> None:
-    call, doing = STALLS[how]
-    alone = how == "keeps_a_group_waiting"
-    waiting = "rank 0 has been" if alone else "ranks 0, 2 have been"
-    with job(how, 3, tmp_path) as launched:
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_stall_and_its_end_are_reported(stall: str, tmp_path: Path) -> None:
+    call, rank_text = STALLS[stall]
+    is_in_group = stall == "keeps_a_group_waiting"
+    waiting = "rank 0 has been" if is_in_group else "ranks 0, 2 have been"
+    with job(stall, 3, tmp_path) as launched:
         read_errors_until(launched, rf"stalled: {call} waits for rank 1\n")
         read_errors_until(launched, rf"farandole:   {waiting} waiting in it for \d+(\.\d)? m?s")
-        read_errors_until(launched, rf"farandole:   rank 1 \(.+, pid \d+\) {doing}")
+        read_errors_until(launched, rf"farandole:   rank 1 \(.+, pid \d+\) {rank_text}")
         (tmp_path / "go").touch()
-        title = call.removesuffix(r" \(group 1\)")
-        read_errors_until(launched, rf"farandole: {title} went on after \d+\.\d s")
-        end_well(launched, tmp_path)
+        short_call = call.removesuffix(r" \(group 1\)")
+        read_errors_until(launched, rf"farandole: {short_call} went on after \d+\.\d s")
+        expect_success(launched, tmp_path)
 
 
 def test_a_program_may_choose_the_time_before_init(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_program_may_choose_the_time_before_init(tmp_path: Path) -> None:
         with job("chooses_the_time_itself", 2, folder, environment) as launched:
             found = read_errors_until(launched, r"rank 0 has been waiting in it for (\d+\.\d) s")
             assert float(found[1]) < 10
-            go_on(launched, folder)
+            continue_late_rank(launched, folder)
 
 
 def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
         for _ in range(2):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
 
 
 def test_ranks_that_wait_for_each_other_are_named(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
             launched, r"farandole: rank 1 \(.+, pid \d+\) is here, innermost call first:"
         )
         read_errors_until(launched, r"farandole:     evaluate \(eval\.py:88\)")
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
 
 
 def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> 
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "reported:")
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
     assert launched.errors.count("py-spy could not look at rank 1: not as root") == 1
     assert "innermost" not in launched.errors
     assert "Permission" not in launched.errors
@@ -146,7 +148,8 @@ def test_a_hanging_stack_printer_does_not_disturb_the_job(tmp_path: Path) -> Non
     environment = fake_py_spy(tmp_path, "exec sleep 1000")
     with job("comes_late", 2, tmp_path, environment) as launched:
         read_errors_until(launched, "stalled: barrier")
-        go_on(launched, tmp_path)  # go_on() also checks that no process is left
+        # continue_late_rank() also checks that no process is left.
+        continue_late_rank(launched, tmp_path)
 
 
 def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
@@ -160,20 +163,20 @@ def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
         read_errors_until(launched, r"stalled: barrier `[^`]+` waits for rank 1")
         os.kill(pid, signal.SIGCONT)
         read_errors_until(launched, rf"rank 1 \(pid {pid}\) goes on")
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
 
 
-def kill_rank(launched: Launched, pid: int) -> None:
+def kill_rank(launched: CommandRun, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def end_the_job(launched: Launched, pid: int) -> None:
+def end_the_job(launched: CommandRun, pid: int) -> None:
     launched.send(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(("end", "code"), [(kill_rank, 137), (end_the_job, 143)])
 def test_a_stopped_rank_can_be_ended(
-    end: Callable[[Launched, int], None], code: int, tmp_path: Path
+    end: Callable[[CommandRun, int], None], code: int, tmp_path: Path
 ) -> None:
     with job("runs_until_go", 2, tmp_path) as launched:
         launched.read_until("running", times=2)
@@ -205,7 +208,7 @@ def test_stopping_the_whole_job_is_not_reported(tmp_path: Path) -> None:
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         launched.send(signal.SIGCONT)
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
     assert "is stopped" not in launched.errors
     assert "goes on" not in launched.errors
 
@@ -219,22 +222,22 @@ def ticks_of(pid: int) -> int:
 def test_a_stopped_job_uses_no_processor_time() -> None:
     """While a job is stopped, the launcher's checks are overdue, but it must not poll for them."""
     words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
-    with Launched(*words, environment=ONE_SECOND) as launched:
+    with CommandRun(*words, environment=ONE_SECOND) as launched:
         launched.read_until("[0] ")
         agent = int(launched.output.split()[1])
         launched.send(signal.SIGTSTP)
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
-        before = ticks_of(agent)
-        time.sleep(3)  # not a wait for an event: during this time the agent must do nothing
-        assert ticks_of(agent) - before < 20
+        ticks_before = ticks_of(agent)
+        time.sleep(3)  # this sleep waits for no event: during this time the agent must stay idle
+        assert ticks_of(agent) - ticks_before < 20
         launched.send(signal.SIGCONT)
         launched.send(signal.SIGTERM)
         assert launched.end() == 128 + signal.SIGTERM
         assert launched.remaining_processes() == []
 
 
-def pid_of_rank(launched: Launched, rank: int) -> int:
+def pid_of_rank(launched: CommandRun, rank: int) -> int:
     for pid in launched.remaining_processes():
         if f"FARANDOLE_RANK={rank}\0" in environment_of(pid):
             return pid
@@ -242,7 +245,7 @@ def pid_of_rank(launched: Launched, rank: int) -> int:
 
 
 def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) -> None:
-    with job("ends_before_init", 3, tmp_path, NEVER) as launched:
+    with job("ends_before_init", 3, tmp_path, NO_WARNING) as launched:
         assert launched.end() == 1, launched.errors
         assert launched.remaining_processes() == []
     for rank in (0, 2):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import Launched, command, command_for_all_users
-from test_stalls import NEVER, go_on, job, pid_of_rank
+from launched import CommandRun, command, command_for_all_users
+from test_stalls import NO_WARNING, continue_late_rank, job, pid_of_rank
 
 JOB_KEYS = ["pid", "host", "command", "seconds", "size", "ranks"]
 RANK_KEYS = (
@@ -31,23 +31,25 @@ def status(
     code: int = 0,
     user: int | None = None,
     program: str | None = None,
-    keep: int | None = None,
+    shown_pid: int | None = None,
 ) -> tuple[str, str]:
-    """Return the output and the errors, but without errors about processes that other tests have
-    started: only those about the process `keep` stay."""
-    ran = subprocess.run(
+    """Return the output and the error output. Errors about processes of other tests are removed;
+    only those about the process `shown_pid` are kept."""
+    completed = subprocess.run(
         [program or command(), "status", *words],
         capture_output=True,
         text=True,
         check=False,
         user=user,
     )
-    assert ran.returncode == code, ran.stdout + ran.stderr
-    unreadable = rf"farandole status: the job of process (?!{keep}\b)\d+ cannot be read; .*\n"
-    return ran.stdout, re.sub(unreadable, "", ran.stderr)
+    assert completed.returncode == code, completed.stdout + completed.stderr
+    unreadable_jobs = (
+        rf"farandole status: the job of process (?!{shown_pid}\b)\d+ cannot be read; .*\n"
+    )
+    return completed.stdout, re.sub(unreadable_jobs, "", completed.stderr)
 
 
-def read_job(launched: Launched) -> Job:
+def read_job(launched: CommandRun) -> Job:
     output, errors = status(str(launched.process.pid), "--json")
     assert errors == ""
     (found,) = json.loads(output)
@@ -60,8 +62,8 @@ def read_job(launched: Launched) -> Job:
     return dict(found)
 
 
-def wait_for_status(launched: Launched, condition: Callable[[Job], bool]) -> Job:
-    """Read the job until `condition` is true. The hang guard of `launched` ends this loop, too."""
+def wait_for_status(launched: CommandRun, condition: Callable[[Job], bool]) -> Job:
+    """Read the job until `condition` is true. fail_after_timeout() ends this loop, too."""
     while True:
         found = read_job(launched)
         if condition(found):
@@ -69,45 +71,45 @@ def wait_for_status(launched: Launched, condition: Callable[[Job], bool]) -> Job
         time.sleep(0.05)
 
 
-def states(found: Job) -> list[str]:
+def rank_states(found: Job) -> list[str]:
     return [row["state"] for row in found["ranks"]]
 
 
 def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> None:
-    with job("comes_late", 3, tmp_path, NEVER) as launched:
+    with job("comes_late", 3, tmp_path, NO_WARNING) as launched:
         launched.read_until("waits for go")
         # On a busy machine, rank 0 may still be in the first call, which the others have finished.
         found = wait_for_status(
             launched,
             lambda f: (
-                states(f) == ["waits", "computes", "waits"]
+                rank_states(f) == ["waits", "computes", "waits"]
                 and [row["calls"] for row in f["ranks"]] == [1, 1, 1]
             ),
         )
-        waiting, late, _ = found["ranks"]
+        waiting, late_rank, _ = found["ranks"]
         assert waiting["waits_for"] == [1]
         assert waiting["call"]["operation"] == "barrier"
         assert waiting["call"]["group"] == 0
-        assert (late["waits_for"], late["call"]) == ([], None)
+        assert (late_rank["waits_for"], late_rank["call"]) == ([], None)
         assert [row["pid"] for row in found["ranks"]] == [
             pid_of_rank(launched, r) for r in range(3)
         ]
         assert "stalling_worker.py comes_late" in found["command"]
-        later = wait_for_status(
+        later_job = wait_for_status(
             launched, lambda f: f["ranks"][0]["waited_seconds"] > waiting["waited_seconds"]
         )
-        assert later["ranks"][0]["seconds"] > waiting["seconds"]
-        assert later["ranks"][0]["in_job_seconds"] >= later["ranks"][0]["waited_seconds"]
-        assert later["seconds"] > found["seconds"] > 0
+        assert later_job["ranks"][0]["seconds"] > waiting["seconds"]
+        assert later_job["ranks"][0]["in_job_seconds"] >= later_job["ranks"][0]["waited_seconds"]
+        assert later_job["seconds"] > found["seconds"] > 0
         check_table(launched)
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
     assert status(str(launched.process.pid), code=1) == (
         "",
         f"farandole status: no job {launched.process.pid} of yours runs on this host\n",
     )
 
 
-def check_table(launched: Launched) -> None:
+def check_table(launched: CommandRun) -> None:
     output, errors = status(str(launched.process.pid))
     assert errors == ""
     lines = output.splitlines()
@@ -120,33 +122,33 @@ def check_table(launched: Launched) -> None:
 
 
 def test_a_rank_before_init_is_shown(tmp_path: Path) -> None:
-    with job("comes_late_to_init", 2, tmp_path, NEVER) as launched:
+    with job("comes_late_to_init", 2, tmp_path, NO_WARNING) as launched:
         launched.read_until("waits for go")
-        found = wait_for_status(launched, lambda f: states(f) == ["init", "outside"])
+        found = wait_for_status(launched, lambda f: rank_states(f) == ["init", "outside"])
         assert found["ranks"][0]["in_job_seconds"] is None
         assert found["ranks"][1]["seconds"] is None
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)
 
 
 def test_joined_and_stopped_ranks_are_shown(tmp_path: Path) -> None:
-    with job("joins_late", 2, tmp_path, NEVER) as launched:
+    with job("joins_late", 2, tmp_path, NO_WARNING) as launched:
         launched.read_until("waits for go")
-        wait_for_status(launched, lambda f: states(f) == ["joined", "computes"])
+        wait_for_status(launched, lambda f: rank_states(f) == ["joined", "computes"])
         pid = pid_of_rank(launched, 1)
         os.kill(pid, signal.SIGSTOP)
-        found = wait_for_status(launched, lambda f: states(f) == ["joined", "stopped"])
+        found = wait_for_status(launched, lambda f: rank_states(f) == ["joined", "stopped"])
         assert found["ranks"][1]["reason"] == "SIGSTOP"
         os.kill(pid, signal.SIGCONT)
-        wait_for_status(launched, lambda f: states(f) == ["joined", "computes"])
-        go_on(launched, tmp_path)
+        wait_for_status(launched, lambda f: rank_states(f) == ["joined", "computes"])
+        continue_late_rank(launched, tmp_path)
 
 
 def test_a_rank_that_has_ended_is_shown(tmp_path: Path) -> None:
     wait = 'while ! [ -e "$0/end" ]; do sleep 0.1; done'
     program = f"echo here; [ $FARANDOLE_RANK != 0 ] || exit 0; {wait}"
-    with Launched("run", "-n", "2", "sh", "-c", program, str(tmp_path)) as launched:
+    with CommandRun("run", "-n", "2", "sh", "-c", program, str(tmp_path)) as launched:
         launched.read_until("here", times=2)
-        found = wait_for_status(launched, lambda f: states(f) == ["ended", "outside"])
+        found = wait_for_status(launched, lambda f: rank_states(f) == ["ended", "outside"])
         assert found["ranks"][0]["reason"] == "exited with code 0"
         (tmp_path / "end").touch()
         assert launched.end() == 0
@@ -154,8 +156,8 @@ def test_a_rank_that_has_ended_is_shown(tmp_path: Path) -> None:
 
 def test_several_jobs_are_listed(tmp_path: Path) -> None:
     with (
-        job("comes_late", 2, tmp_path, NEVER) as first,
-        job("comes_late", 2, tmp_path, NEVER) as second,
+        job("comes_late", 2, tmp_path, NO_WARNING) as first,
+        job("comes_late", 2, tmp_path, NO_WARNING) as second,
     ):
         first.read_until("waits for go")
         second.read_until("waits for go")
@@ -166,22 +168,22 @@ def test_several_jobs_are_listed(tmp_path: Path) -> None:
         tables, _ = status()
         assert f"job {first.process.pid} on " in tables
         assert f"job {second.process.pid} on " in tables
-        go_on(first, tmp_path)
-        go_on(second, tmp_path)
+        continue_late_rank(first, tmp_path)
+        continue_late_rank(second, tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_the_jobs_of_others_are_not_shown(tmp_path: Path) -> None:
-    nobody = 65534
-    with command_for_all_users() as program, job("comes_late", 2, tmp_path, NEVER) as launched:
+    nobody_uid = 65534
+    with command_for_all_users() as program, job("comes_late", 2, tmp_path, NO_WARNING) as launched:
         launched.read_until("waits for go")
         message = "farandole status: no job of yours runs on this host\n"
-        assert status(code=1, user=nobody, program=program) == ("", message)
-        assert status("--json", code=1, user=nobody, program=program) == ("[]\n", message)
-        go_on(launched, tmp_path)
+        assert status(code=1, user=nobody_uid, program=program) == ("", message)
+        assert status("--json", code=1, user=nobody_uid, program=program) == ("[]\n", message)
+        continue_late_rank(launched, tmp_path)
 
 
-STRANGER = """
+FAKE_LAUNCHER = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(15, b"farandole-agent", 0, 0, 0)
 memory = os.memfd_create("farandole-job", os.MFD_ALLOW_SEALING)
@@ -194,28 +196,28 @@ sys.stdin.read()
 
 
 def test_a_process_that_only_looks_like_a_launcher_is_reported(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", STRANGER]
+    words = [sys.executable, "-c", FAKE_LAUNCHER]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
         assert stranger.stdout is not None
         stranger.stdout.readline()
-        with job("comes_late", 2, tmp_path, NEVER) as launched:
+        with job("comes_late", 2, tmp_path, NO_WARNING) as launched:
             launched.read_until("waits for go")
-            output, errors = status("--json", keep=stranger.pid)
+            output, errors = status("--json", shown_pid=stranger.pid)
             assert launched.process.pid in [found["pid"] for found in json.loads(output)]
             assert f"the job of process {stranger.pid} cannot be read" in errors
-            go_on(launched, tmp_path)
+            continue_late_rank(launched, tmp_path)
 
 
 def test_jobs_may_start_and_end_during_status() -> None:
     for _ in range(5):
         words = ("run", "-n", "4", "sh", "-c", "exit 0")
-        with Launched(*words) as launched:
+        with CommandRun(*words) as launched:
             while launched.process.poll() is None:
-                ran = subprocess.run(
+                completed = subprocess.run(
                     [command(), "status", "--json"], capture_output=True, check=False
                 )
-                assert ran.returncode in (0, 1), ran.stderr
-                json.loads(ran.stdout)
+                assert completed.returncode in (0, 1), completed.stderr
+                json.loads(completed.stdout)
             assert launched.end() == 0
 
 
@@ -225,20 +227,20 @@ def test_wrong_arguments_are_explained() -> None:
 
 
 def test_the_table_on_a_terminal_has_colors(tmp_path: Path) -> None:
-    with job("comes_late", 2, tmp_path, NEVER) as launched:
+    with job("comes_late", 2, tmp_path, NO_WARNING) as launched:
         launched.read_until("waits for go")
-        wait_for_status(launched, lambda f: states(f) == ["waits", "computes"])
-        ours, theirs = pty.openpty()
+        wait_for_status(launched, lambda f: rank_states(f) == ["waits", "computes"])
+        own_end, terminal_end = pty.openpty()
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
         words = [command(), "status", str(launched.process.pid)]
-        subprocess.run(words, stdout=theirs, env={**environment, "TERM": "xterm"}, check=True)
-        os.close(theirs)
+        subprocess.run(words, stdout=terminal_end, env={**environment, "TERM": "xterm"}, check=True)
+        os.close(terminal_end)
         text = b""
         while True:
             try:
-                text += os.read(ours, 65536)
+                text += os.read(own_end, 65536)
             except OSError:  # the other end is closed
                 break
-        os.close(ours)
+        os.close(own_end)
         assert b"\x1b[33mwaits " in text
-        go_on(launched, tmp_path)
+        continue_late_rank(launched, tmp_path)

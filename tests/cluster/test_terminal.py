@@ -11,7 +11,7 @@ import struct
 import termios
 from pathlib import Path
 
-from launched import HANG_SECONDS, command
+from launched import TIMEOUT_SECONDS, command
 
 
 class Terminal:
@@ -26,9 +26,9 @@ class Terminal:
             size = struct.pack("HHHH", 24, 80, 0, 0)
             fcntl.ioctl(0, termios.TIOCSWINSZ, size)
             words = [command(), "run", "-n", str(workers), *options, "sh", "-c", script]
-            plain = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
-            os.execvpe(words[0], words, {**os.environ, **plain})
-        signal.alarm(HANG_SECONDS)  # guards against hanging: it ends the test run
+            environment = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
+            os.execvpe(words[0], words, {**os.environ, **environment})
+        signal.alarm(TIMEOUT_SECONDS)  # guards against hanging: it ends the test run
 
     def read_until(self, text: str) -> None:
         while text not in self.text:
@@ -100,10 +100,12 @@ def test_a_program_that_cannot_start_is_explained_in_red(tmp_path: Path) -> None
 
 
 def test_a_progress_line_stays_below_other_lines() -> None:
-    waits = "; while :; do sleep 0.05; done"
-    slow = "trap '' USR1; trap 'exit 0' USR2; printf '\\r50%%'" + waits
-    talker = "trap 'echo hello' USR1; trap 'exit 0' USR2; echo ready" + waits
-    terminal = Terminal(2, f'if [ "$FARANDOLE_RANK" = 0 ]; then {slow}; else {talker}; fi')
+    wait_script = "; while :; do sleep 0.05; done"
+    progress_script = "trap '' USR1; trap 'exit 0' USR2; printf '\\r50%%'" + wait_script
+    output_script = "trap 'echo hello' USR1; trap 'exit 0' USR2; echo ready" + wait_script
+    terminal = Terminal(
+        2, f'if [ "$FARANDOLE_RANK" = 0 ]; then {progress_script}; else {output_script}; fi'
+    )
     terminal.read_until("[0] 50%")
     terminal.read_until("[1] ready")
     os.kill(terminal.pid, signal.SIGUSR1)
@@ -137,11 +139,11 @@ def test_control_z_without_a_shell_that_could_continue_the_job() -> None:
 
 def test_a_terminal_that_nobody_reads_does_not_stop_the_launcher(tmp_path: Path) -> None:
     # The script writes more than the terminal holds, but less than the launcher buffers.
-    written = tmp_path / "written"
-    os.mkfifo(written)
-    script = f"yes | head -c 100000; echo all > {written}; while :; do sleep 0.05; done"
+    written_file = tmp_path / "written"
+    os.mkfifo(written_file)
+    script = f"yes | head -c 100000; echo all > {written_file}; while :; do sleep 0.05; done"
     terminal = Terminal(1, script)
-    assert written.read_text() == "all\n"
+    assert written_file.read_text() == "all\n"
     terminal.type(b"\x03")
     assert terminal.end() == 128 + signal.SIGINT
     assert "the job has ended after SIGINT" in terminal.text

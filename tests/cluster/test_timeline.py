@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from launched import Launched, run
+from launched import CommandRun, run
 from trace_file import Trace, read_trace
 
 WORKER = str(Path(__file__).with_name("traced_worker.py"))
-GRAD = "allreduce.grad/fc"
+GRADIENT_CALL = "allreduce.grad/fc"
 
 
-def record_trace(size: int, path: Path, action: str, *options: str) -> tuple[Trace, Launched]:
+def record_trace(size: int, path: Path, action: str, *options: str) -> tuple[Trace, CommandRun]:
     job = run(
         *("run", "-n", str(size), "--timeline", str(path), *options, sys.executable, WORKER, action)
     )
@@ -31,13 +31,18 @@ def test_every_rank_records_every_call(tmp_path: Path) -> None:
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
         escaped = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
-        assert trace.names(rank) == {GRAD, escaped, "allgather.noname.0", "barrier.noname.0"}
-        negotiate, run_ = trace.slices[rank, GRAD]
-        assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
-        assert negotiate.begin <= negotiate.end == run_.begin <= run_.end
-        assert run_.facts == {"dtype": "float64", "shape": "[6]", "bytes": 48}
+        assert trace.names(rank) == {
+            GRADIENT_CALL,
+            escaped,
+            "allgather.noname.0",
+            "barrier.noname.0",
+        }
+        negotiate, execute = trace.slices[rank, GRADIENT_CALL]
+        assert (negotiate.name, execute.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
+        assert negotiate.begin <= negotiate.end == execute.begin <= execute.end
+        assert execute.arguments == {"dtype": "float64", "shape": "[6]", "bytes": 48}
         gather = trace.slices[rank, "allgather.noname.0"][1]
-        assert gather.facts["shape"] == f"[{3 * (rank + 1)}]"
+        assert gather.arguments["shape"] == f"[{3 * (rank + 1)}]"
         assert [s.name for s in trace.slices[rank, "barrier.noname.0"]] == [
             "NEGOTIATE_BARRIER",
             "BARRIER",
@@ -49,10 +54,10 @@ def test_every_rank_records_every_call(tmp_path: Path) -> None:
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
     trace, _ = record_trace(2, tmp_path / "trace.json", "calls")
     # No rank may finish a call before the other rank has begun it.
-    for name in (GRAD, "barrier.noname.0"):
-        begins = [trace.slices[rank, name][0].begin for rank in range(2)]
-        ends = [trace.slices[rank, name][1].end for rank in range(2)]
-        assert max(begins) <= min(ends), name
+    for name in (GRADIENT_CALL, "barrier.noname.0"):
+        begin_times = [trace.slices[rank, name][0].begin for rank in range(2)]
+        end_times = [trace.slices[rank, name][1].end for rank in range(2)]
+        assert max(begin_times) <= min(end_times), name
     assert trace.start["start_time_since_epoch_in_micros"] > 1_700_000_000_000_000
 
 
@@ -82,10 +87,10 @@ def test_dynamic_does_not_name_a_file(tmp_path: Path) -> None:
 def test_tensors_beyond_the_limit_share_a_track(tmp_path: Path) -> None:
     trace, _ = record_trace(2, tmp_path / "trace.json", "many")
     for rank in range(2):
-        done = [s for key, slices in trace.slices.items() if key[0] == rank for s in slices]
-        assert sum(s.name == "ALLREDUCE" for s in done) == 6000
-        shared = trace.slices[rank, "further tensors"]
-        assert {s.facts["tensor"] for s in shared if s.name == "ALLREDUCE"} >= {
+        rank_slices = [s for key, slices in trace.slices.items() if key[0] == rank for s in slices]
+        assert sum(s.name == "ALLREDUCE" for s in rank_slices) == 6000
+        further_slices = trace.slices[rank, "further tensors"]
+        assert {s.arguments["tensor"] for s in further_slices if s.name == "ALLREDUCE"} >= {
             f"step 5 tensor {number}" for number in range(1000)
         }
 
@@ -148,11 +153,11 @@ def test_missing_room_is_reported_once_and_the_job_goes_on(tmp_path: Path) -> No
 def test_wrong_paths_raise_errors_in_python(tmp_path: Path) -> None:
     job = run("run", "-n", "1", "--prefix", "", sys.executable, WORKER, "wrong", str(tmp_path))
     assert job.process.returncode == 0, job.output + job.errors
-    cannot = "reported: the timeline cannot be written to"
+    message_start = "reported: the timeline cannot be written to"
     assert job.output.splitlines() == [
-        f"{cannot} `{tmp_path}`: Is a directory",
-        f"{cannot} `{tmp_path}/no/trace.json`: No such file or directory",
-        f"{cannot} ``: No such file or directory",
+        f"{message_start} `{tmp_path}`: Is a directory",
+        f"{message_start} `{tmp_path}/no/trace.json`: No such file or directory",
+        f"{message_start} ``: No such file or directory",
         "reported: file_path has a zero byte in it; got 'zero\\x00byte'",
         "reported: file_path must be a path; got 7",
     ]

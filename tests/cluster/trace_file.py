@@ -1,4 +1,5 @@
-"""Reads the trace of a timeline. Rejects what Perfetto or chrome://tracing would not accept."""
+"""Reads the trace of a timeline, and rejects a trace that Perfetto or chrome://tracing would not
+accept."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Slice:
     name: str
     begin: float
     end: float = float("nan")
-    facts: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -96,13 +97,15 @@ def _read_events(events: list[Event]) -> Trace:
         assert event["ts"] >= times[thread], f"time goes back at {event}"
         times[thread] = event["ts"]
         if event["ph"] == "B":
-            stacks[thread].append(Slice(event["name"], event["ts"], facts=event.get("args", {})))
+            stacks[thread].append(
+                Slice(event["name"], event["ts"], arguments=event.get("args", {}))
+            )
             continue
         assert stacks[thread], f"nothing ends at {event}"
-        ended = stacks[thread].pop()
-        ended.end = event["ts"]
-        ended.facts |= event.get("args", {})
-        trace.slices.setdefault((event["pid"], threads[thread]), []).append(ended)
+        ended_slice = stacks[thread].pop()
+        ended_slice.end = event["ts"]
+        ended_slice.arguments |= event.get("args", {})
+        trace.slices.setdefault((event["pid"], threads[thread]), []).append(ended_slice)
     trace.unfinished = [slice for stack in stacks.values() for slice in stack]
     assert len({tid for _, tid in threads}) == len(threads), "a number for two threads"
     return trace

@@ -72,8 +72,8 @@ def killed(path: str) -> None:
             return
         if farandole.rank() == farandole.size() - 1 and step % 100 == 0:
             with open(path) as trace:
-                own = f'"pid":{farandole.rank()},'
-                if any(own in line and '"ALLREDUCE"' in line for line in trace):
+                own_events = f'"pid":{farandole.rank()},'
+                if any(own_events in line and '"ALLREDUCE"' in line for line in trace):
                     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -16,18 +16,18 @@ import torch
 
 import farandole.torch as hvd
 
-WAITS = {"init": ("lifecycle.py", "_join"), "call": ("handle.py", "_complete")}
+WAIT_FUNCTIONS = {"init": ("lifecycle.py", "_join"), "call": ("handle.py", "_wait_for_outcome")}
 
 
-def main(where: str) -> None:
-    late = os.environ["FARANDOLE_RANK"] == "1"
+def main(waits_in: str) -> None:
+    is_late = os.environ["FARANDOLE_RANK"] == "1"
     sys.setswitchinterval(1000)  # the watcher runs only while the main thread waits
-    if not late:
-        threading.Thread(target=watch, args=WAITS[where], daemon=True).start()
-    if late and where == "init":
+    if not is_late:
+        threading.Thread(target=watch, args=WAIT_FUNCTIONS[waits_in], daemon=True).start()
+    if is_late and waits_in == "init":
         wait_for_signal()
     hvd.init()
-    if late:
+    if is_late:
         wait_for_signal()
     hvd.allreduce(torch.ones(10))
 

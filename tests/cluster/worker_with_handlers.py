@@ -1,6 +1,6 @@
 """A worker whose program has its own signal handlers, signal masks and child processes.
 
-The engine must neither change nor suffer from any of these.
+The engine must not change any of them, and must work with all of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 
 import farandole.torch as hvd
 
-caught: list[int] = []
+caught_signals: list[int] = []
 
 
-def settings() -> tuple[object, ...]:
+def process_settings() -> tuple[object, ...]:
     """Return the process settings that a library might change unnoticed."""
     libc = ctypes.CDLL(None)
     actions = []
@@ -84,9 +84,9 @@ def create_children() -> None:
 def prepare() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2)
-    signal.signal(signal.SIGCHLD, lambda number, _: caught.append(number))
-    signal.signal(signal.SIGUSR1, lambda number, _: caught.append(number))
-    signal.signal(signal.SIGALRM, lambda number, _: caught.append(number))
+    signal.signal(signal.SIGCHLD, lambda number, _: caught_signals.append(number))
+    signal.signal(signal.SIGUSR1, lambda number, _: caught_signals.append(number))
+    signal.signal(signal.SIGALRM, lambda number, _: caught_signals.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGQUIT})
     os.umask(0o123)
@@ -103,25 +103,25 @@ def check_engine_threads_block_signals() -> None:
         with open(f"/proc/self/task/{task}/status") as status:
             lines = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
         if lines["Name"].startswith("farandole"):
-            blocked = int(lines["SigBlk"], 16)
-            assert blocked >> (signal.SIGALRM - 1) & 1, lines["Name"]
+            blocked_signals = int(lines["SigBlk"], 16)
+            assert blocked_signals >> (signal.SIGALRM - 1) & 1, lines["Name"]
 
 
 def main() -> None:
     prepare()
-    before = settings()
+    settings_before = process_settings()
     hvd.init()
     os.kill(os.getpid(), signal.SIGUSR1)
     run_steps(20)
     check_engine_threads_block_signals()
-    assert settings() == before, "something was changed after init()"
+    assert process_settings() == settings_before, "something was changed after init()"
     create_children()
     os.close(1)
-    before = settings()  # a DataLoader has a handler of its own
+    settings_before = process_settings()  # a DataLoader has a handler of its own
     run_steps(3)
     hvd.shutdown()
-    assert settings() == before, "shutdown() has changed something"
-    assert {signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD} <= set(caught), caught
+    assert process_settings() == settings_before, "shutdown() has changed something"
+    assert {signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD} <= set(caught_signals), caught_signals
     hvd.init()  # descriptors 0 and 1 are free: the engine may get these numbers
     run_steps(3)
     hvd.shutdown()

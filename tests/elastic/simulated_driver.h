@@ -1,6 +1,6 @@
-// SimulatedDriver: what the driver of a simulated elastic job does with the launchers on its hosts.
-// It uses the real HostRoster; the rest follows src/driver/driver.cc by hand. Node 0's launcher is
-// on the driver's host.
+// SimulatedDriver: the driver of a simulated elastic job, which starts and ends the launchers on
+// its hosts. It uses the real HostRoster; all other code imitates src/driver/driver.cc. Node 0's
+// launcher is on the driver's host.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@ namespace farandole {
 
 class SimulatedDriver {
  public:
-  // The first hosts, with that of node 0. With `discovers`, the list of hosts may change.
-  SimulatedDriver(const std::vector<HostEntry>& first, bool discovers);
+  // `first_hosts` begins with the host of node 0. With `discovers_hosts`, the list of hosts may
+  // change.
+  SimulatedDriver(const std::vector<HostEntry>& first_hosts, bool discovers_hosts);
 
-  // What it does to the launcher of a node.
+  // What the driver does to the launcher of a node.
   struct Action {
     enum class Kind { kStart, kLeave, kKill };
     Kind kind = Kind::kStart;
@@ -29,23 +30,23 @@ class SimulatedDriver {
   };
   std::vector<Action> advance(TimePoint now);
 
-  // What node 0's launcher has written.
-  void joined(int node, TimePoint now);
-  void lost(int node, TimePoint now);
-  void leaves(int node) { at(node).is_leaving = true; }
-  void formed(std::int64_t epoch) { epoch_ = epoch; }
+  // Events that node 0's launcher has reported.
+  void node_joined(int node, TimePoint now);
+  void node_lost(int node, TimePoint now);
+  void node_leaves(int node) { process_of(node).is_leaving = true; }
+  void group_formed(std::int64_t epoch) { epoch_ = epoch; }
   // The connection to a launcher has ended.
-  void ended(int node, bool has_failed, TimePoint now);
+  void launcher_ended(int node, bool has_failed, TimePoint now);
 
-  Replacement replace_first();
+  Replacement replace_node_0_launcher();
 
-  bool discovers() const { return roster_.has_value(); }
-  const std::vector<HostEntry>& list() const { return listed_; }
-  void set_list(const std::vector<HostEntry>& hosts) { listed_ = hosts; }
-  // Whether all listed hosts take part, and no others.
+  bool discovers_hosts() const { return roster_.has_value(); }
+  const std::vector<HostEntry>& listed_hosts() const { return listed_hosts_; }
+  void set_listed_hosts(const std::vector<HostEntry>& hosts) { listed_hosts_ = hosts; }
+  // Whether exactly the listed hosts take part.
   bool is_settled() const;
-  // How often a number went to another host.
-  int numbers_used_again() const { return numbers_used_again_; }
+  // How often a node number was given to another host.
+  int node_numbers_reused() const { return node_numbers_reused_; }
 
  private:
   struct Process {
@@ -56,23 +57,23 @@ class SimulatedDriver {
     bool takes_part = false;
     int failures = 0;
     std::optional<TimePoint> joined_at{};
-    std::optional<TimePoint> start_again{};
+    std::optional<TimePoint> restart_at{};
     std::optional<TimePoint> kill_at{};
   };
 
-  Process& at(int node) { return processes_.at(static_cast<std::size_t>(node)); }
-  bool may_start_again(int node) const { return !roster_ || roster_->is_wanted(node); }
+  Process& process_of(int node) { return processes_.at(static_cast<std::size_t>(node)); }
+  bool may_restart(int node) const { return !roster_ || roster_->is_wanted(node); }
   void start(int node, const HostEntry& host, int failures, std::vector<Action>& actions);
-  void take_list(TimePoint now, std::vector<Action>& actions);
+  void read_host_list(TimePoint now, std::vector<Action>& actions);
 
   std::vector<Process> processes_;
   std::optional<HostRoster> roster_;
-  std::vector<HostEntry> listed_;
-  TimePoint next_look_{};
+  std::vector<HostEntry> listed_hosts_;
+  TimePoint next_list_read_{};
   std::size_t nodes_joined_;
   std::uint32_t lost_launchers_ = 0;
   std::int64_t epoch_ = 0;
-  int numbers_used_again_ = 0;
+  int node_numbers_reused_ = 0;
 };
 
 }  // namespace farandole

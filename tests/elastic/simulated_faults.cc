@@ -9,9 +9,9 @@
 namespace farandole {
 namespace {
 
-constexpr int kSlotsMax = 8;          // no more nodes are added then
-constexpr int kNumbersMax = 9;        // of nodes
-constexpr std::size_t kHostsMax = 4;  // in a list that changes
+constexpr int kSlotsMax = 8;          // no node is added to a job with this many slots
+constexpr int kNumbersMax = 9;        // the highest number of nodes
+constexpr std::size_t kHostsMax = 4;  // the longest list of hosts, if the list changes
 
 int slots_of_list(const std::vector<HostEntry>& hosts) {
   int slots = 0;
@@ -22,7 +22,7 @@ int slots_of_list(const std::vector<HostEntry>& hosts) {
 }  // namespace
 
 const char* name_of(Fault fault) {
-  static constexpr std::array<const char*, kFaults> kNames{
+  static constexpr std::array<const char*, kFaultCount> kNames{
       "a worker ends",
       "a worker stops",
       "a launcher is killed",
@@ -48,64 +48,65 @@ const char* name_of(Fault fault) {
   return kNames.at(static_cast<std::size_t>(fault));
 }
 
-bool SimulatedJob::has(Kind kind, Fault fault) {
+bool SimulatedJob::can_have(Kind kind, Fault fault) {
   if (fault >= Fault::kHostAppears) return kind == Kind::kDiscovery;
-  if (fault == Fault::kFirstLost) return kind != Kind::kWithoutDriver;
+  if (fault == Fault::kNode0LauncherLost) return kind != Kind::kWithoutDriver;
   if (fault == Fault::kNodeLeaves || fault == Fault::kNodeAdded)
     return kind == Kind::kWithoutDriver;
   return true;
 }
 
 void SimulatedJob::inject(Fault fault) {
-  if (is_over_ || !has(kind_, fault)) return;
+  if (is_over_ || !can_have(kind_, fault)) return;
   int& happened = counts_.faults.at(static_cast<std::size_t>(fault));
   const int before = happened;
-  const int number = count() > 1 ? between(1, count() - 1) : 0;
-  tell(std::string("fault: ") + name_of(fault));
+  const int number = node_count() > 1 ? random_between(1, node_count() - 1) : 0;
+  print_event(std::string("fault: ") + name_of(fault));
   switch (fault) {
     case Fault::kWorkerEnds:
     case Fault::kWorkerStops:
-      return worker_fault(fault, between(0, count() - 1));
+      return inject_worker_fault(fault, random_between(0, node_count() - 1));
     case Fault::kLauncherKilled:
       if (number == 0 || !has_launcher(number)) return;
       kill_launcher(number);
       break;
     case Fault::kAllButOneKilled:
-      if (count() < 3) return;
-      for (int other = 1; other < count(); ++other)
+      if (node_count() < 3) return;
+      for (int other = 1; other < node_count(); ++other)
         if (other != number && has_launcher(other)) kill_launcher(other);
       break;
     case Fault::kFrozen:
       if (number == 0 || !at(number).runs || is_frozen(at(number))) return;
       at(number).frozen_from = now_;
-      at(number).frozen_until = now_ + std::chrono::seconds(between(2, 40));
+      at(number).frozen_until = now_ + std::chrono::seconds(random_between(2, 40));
       break;
     case Fault::kNodeLeaves:
       if (number == 0 || !at(number).runs || !at(number).is_connected || at(number).is_leaving)
         return;
       at(number).is_leaving =
-          at(number).elastic->leave(now_ + std::chrono::seconds(between(5, 30)));
+          at(number).elastic_node->leave(now_ + std::chrono::seconds(random_between(5, 30)));
       break;
     case Fault::kNodeAdded:
-      if (roll_.size() != nodes_.size() || first_slot(count()) >= kSlotsMax) return;
-      start_launcher(count(), {.name = "a host", .user = "", .slots = between(1, 2)});
+      if (workers_of_nodes_.size() != nodes_.size() || first_slot(node_count()) >= kSlotsMax)
+        return;
+      start_launcher(node_count(), {.name = "a host", .user = "", .slots = random_between(1, 2)});
       break;
-    case Fault::kFirstLost:
-      if (!first_) return;
-      lose_first();
+    case Fault::kNode0LauncherLost:
+      if (!first_node_) return;
+      lose_node_0_launcher();
       break;
     default:
-      if (fault >= Fault::kHostAppears) return list_fault(fault);
-      return network_fault(fault, number);
+      if (fault >= Fault::kHostAppears) return inject_list_fault(fault);
+      return inject_network_fault(fault, number);
   }
   happened = before + 1;
 }
 
-void SimulatedJob::worker_fault(Fault fault, int number) {
+void SimulatedJob::inject_worker_fault(Fault fault, int number) {
   Node& node = at(number);
-  const int local_rank = between(0, std::max(node.slots - 1, 0));
+  const int local_rank = random_between(0, std::max(node.slots - 1, 0));
   if (!node.runs || is_frozen(node) || !node.processes.contains(local_rank) ||
-      (number == 0 && !first_))
+      (number == 0 && !first_node_))
     return;
   if (fault == Fault::kWorkerEnds)
     end_worker(number, local_rank);
@@ -116,11 +117,11 @@ void SimulatedJob::worker_fault(Fault fault, int number) {
   ++counts_.faults.at(static_cast<std::size_t>(fault));
 }
 
-void SimulatedJob::network_fault(Fault fault, int number) {
+void SimulatedJob::inject_network_fault(Fault fault, int number) {
   if (number == 0) return;
-  const int other = between(1, count() - 1);
+  const int other = random_between(1, node_count() - 1);
   const bool is_pair = fault == Fault::kCutFromEachOther || fault == Fault::kCutFromOthers;
-  if (is_pair && (count() < 3 || other == number)) return;
+  if (is_pair && (node_count() < 3 || other == number)) return;
   switch (fault) {
     case Fault::kCutFromNode0:
       network_.cut_both(number, 0, now_);
@@ -130,7 +131,7 @@ void SimulatedJob::network_fault(Fault fault, int number) {
       break;
     case Fault::kCutFromOthers:
     case Fault::kCutFromAll:
-      network_.isolate(number, count(), fault == Fault::kCutFromAll, now_);
+      network_.isolate(number, node_count(), fault == Fault::kCutFromAll, now_);
       break;
     case Fault::kCutToNode0:
       network_.cut(number, 0, now_);
@@ -138,8 +139,8 @@ void SimulatedJob::network_fault(Fault fault, int number) {
     case Fault::kCutFromNode0OneWay:
       network_.cut(0, number, now_);
       break;
-    case Fault::kSwizzle:
-      network_.swizzle(count(), now_);
+    case Fault::kNodesCutInTurn:
+      network_.isolate_random_nodes_in_turn(node_count(), now_);
       break;
     default:
       network_.slow_down(number, now_);
@@ -148,30 +149,31 @@ void SimulatedJob::network_fault(Fault fault, int number) {
   ++counts_.faults.at(static_cast<std::size_t>(fault));
 }
 
-// While faults come, some new hosts never start.
+// While faults are injected, some new hosts never start.
 HostEntry SimulatedJob::new_host(int slots) {
-  HostEntry host{.name = "host" + std::to_string(++hosts_), .user = "", .slots = slots};
-  if (starts_may_fail_ && one_in(4)) broken_hosts_.insert(host.name);
+  HostEntry host{.name = "host" + std::to_string(++host_names_used_), .user = "", .slots = slots};
+  if (starts_may_fail_ && happens_one_in(4)) broken_hosts_.insert(host.name);
   return host;
 }
 
-// The job always may use as many slots as it needs.
-void SimulatedJob::list_fault(Fault fault) {
-  std::vector<HostEntry> hosts = driver_->list();
-  if (!has_changed_list(fault, hosts) || hosts.empty() ||
+// Never takes away slots that the job needs.
+void SimulatedJob::inject_list_fault(Fault fault) {
+  std::vector<HostEntry> hosts = driver_->listed_hosts();
+  if (!change_host_list(fault, hosts) || hosts.empty() ||
       slots_of_list(hosts) < options_.workers_min)
     return;
-  driver_->set_list(hosts);
+  driver_->set_listed_hosts(hosts);
   ++counts_.faults.at(static_cast<std::size_t>(fault));
 }
 
-bool SimulatedJob::has_changed_list(Fault fault, std::vector<HostEntry>& hosts) {
-  const bool may_add = static_cast<int>(roll_.size()) < kNumbersMax && hosts.size() < kHostsMax;
-  const auto chosen = hosts.begin() + between(0, static_cast<int>(hosts.size()) - 1);
+bool SimulatedJob::change_host_list(Fault fault, std::vector<HostEntry>& hosts) {
+  const bool may_add =
+      static_cast<int>(workers_of_nodes_.size()) < kNumbersMax && hosts.size() < kHostsMax;
+  const auto chosen = hosts.begin() + random_between(0, static_cast<int>(hosts.size()) - 1);
   const HostEntry before = *chosen;
   switch (fault) {
     case Fault::kHostAppears:
-      if (may_add) hosts.insert(chosen, new_host(between(1, 2)));
+      if (may_add) hosts.insert(chosen, new_host(random_between(1, 2)));
       return may_add;
     case Fault::kHostVanishes:
       hosts.erase(chosen);
@@ -179,10 +181,11 @@ bool SimulatedJob::has_changed_list(Fault fault, std::vector<HostEntry>& hosts) 
     case Fault::kHostComesBackAtOnce:
       hosts.erase(chosen);
       if (hosts.empty() || slots_of_list(hosts) < options_.workers_min) return false;
-      listed_later_.emplace_back(now_ + std::chrono::milliseconds(between(100, 5000)), before);
+      hosts_to_restore_.emplace_back(now_ + std::chrono::milliseconds(random_between(100, 5000)),
+                                     before);
       return true;
     case Fault::kHostChangesSlots:
-      if (static_cast<int>(roll_.size()) >= kNumbersMax) return false;
+      if (static_cast<int>(workers_of_nodes_.size()) >= kNumbersMax) return false;
       chosen->slots = 3 - before.slots;
       return true;
     default:
@@ -191,59 +194,64 @@ bool SimulatedJob::has_changed_list(Fault fault, std::vector<HostEntry>& hosts) 
   }
 }
 
-void SimulatedJob::change_list_back() {
-  while (!listed_later_.empty() && listed_later_.front().first <= now_) {
-    std::vector<HostEntry> hosts = driver_->list();
-    hosts.push_back(listed_later_.front().second);
-    listed_later_.pop_front();
-    driver_->set_list(hosts);
+void SimulatedJob::restore_hosts() {
+  while (!hosts_to_restore_.empty() && hosts_to_restore_.front().first <= now_) {
+    std::vector<HostEntry> hosts = driver_->listed_hosts();
+    hosts.push_back(hosts_to_restore_.front().second);
+    hosts_to_restore_.pop_front();
+    driver_->set_listed_hosts(hosts);
   }
 }
 
 void SimulatedJob::run(int steps) {
   starts_may_fail_ = true;
-  const int pause = between(20, 100);
+  const int pause = random_between(20, 100);
   for (int i = 0; i < steps && !is_over_; ++i) {
-    // Sometimes several come at once.
-    for (bool more = one_in(pause); more; more = one_in(4)) inject(any_fault());
-    if (has(kind_, Fault::kFirstLost) && one_in(is_taking_over() ? 60 : 400))
-      inject(Fault::kFirstLost);
-    for (; !coming_.empty() && coming_.begin()->first <= now_; coming_.erase(coming_.begin()))
-      inject(coming_.begin()->second);
+    // Sometimes several faults come at once.
+    for (bool more = happens_one_in(pause); more; more = happens_one_in(4)) inject(random_fault());
+    if (can_have(kind_, Fault::kNode0LauncherLost) && happens_one_in(is_taking_over() ? 60 : 400))
+      inject(Fault::kNode0LauncherLost);
+    for (; !scheduled_faults_.empty() && scheduled_faults_.begin()->first <= now_;
+         scheduled_faults_.erase(scheduled_faults_.begin()))
+      inject(scheduled_faults_.begin()->second);
     const int epochs = counts_.epochs;
     step();
-    if (counts_.epochs > epochs && one_in(15)) faults_at_new_group();
+    if (counts_.epochs > epochs && happens_one_in(15)) schedule_faults_at_new_group();
   }
   starts_may_fail_ = false;
-  coming_.clear();
+  scheduled_faults_.clear();
   broken_hosts_.clear();
 }
 
-// The launcher of node 0 is lost when only some have heard of a new group. Then other faults come.
-void SimulatedJob::faults_at_new_group() {
-  if (!has(kind_, Fault::kFirstLost)) return;
+// Schedules the loss of node 0's launcher at a time when only some nodes have learned of a new
+// group. Further faults follow.
+void SimulatedJob::schedule_faults_at_new_group() {
+  if (!can_have(kind_, Fault::kNode0LauncherLost)) return;
   TimePoint at = now_;
   for (const Fault fault :
-       {Fault::kFirstLost, one_in(2) ? Fault::kAllButOneKilled : any_fault(), Fault::kFirstLost}) {
-    at += std::chrono::milliseconds(between(0, one_in(2) ? 300 : 5000));
-    coming_.emplace(at, fault);
-    if (one_in(2)) return;
+       {Fault::kNode0LauncherLost, happens_one_in(2) ? Fault::kAllButOneKilled : random_fault(),
+        Fault::kNode0LauncherLost}) {
+    at += std::chrono::milliseconds(random_between(0, happens_one_in(2) ? 300 : 5000));
+    scheduled_faults_.emplace(at, fault);
+    if (happens_one_in(2)) return;
   }
 }
 
-// Returns one that this kind of job has. If its hosts change, they often do.
-Fault SimulatedJob::any_fault() {
-  const bool changes_list = kind_ == Kind::kDiscovery && one_in(3);
+// Returns a random fault that this kind of job can have. In a job with a changing host list, often
+// a fault of the list.
+Fault SimulatedJob::random_fault() {
+  const bool changes_list = kind_ == Kind::kDiscovery && happens_one_in(3);
   const int first = changes_list ? static_cast<int>(Fault::kHostAppears) : 0;
   for (;;)
-    if (const auto fault = static_cast<Fault>(between(first, kFaults - 1)); has(kind_, fault))
+    if (const auto fault = static_cast<Fault>(random_between(first, kFaultCount - 1));
+        can_have(kind_, fault))
       return fault;
 }
 
 int SimulatedJob::recover(int steps_max) {
   int steps = 0;
-  for (; steps < steps_max && !is_over_ && !everybody_runs(); ++steps) step();
-  if (driver_) counts_.numbers_used_again = driver_->numbers_used_again();
+  for (; steps < steps_max && !is_over_ && !all_workers_run(); ++steps) step();
+  if (driver_) counts_.node_numbers_reused = driver_->node_numbers_reused();
   return steps;
 }
 

@@ -1,4 +1,4 @@
-// Node 0 of a simulated job: its launcher, and those that replace it.
+// Node 0 of a simulated job: its first launcher, and the launchers that replace it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,44 +10,46 @@ namespace farandole {
 
 using std::chrono::milliseconds;
 
-void SimulatedJob::change(int number, bool is_here, bool has_begun) {
-  tell("node " + std::to_string(number) + (is_here ? " takes part" : " is lost"));
-  if (is_here)
-    here_.insert(number);
+void SimulatedJob::report_node_change(int number, bool is_present, bool has_begun) {
+  print_event("node " + std::to_string(number) + (is_present ? " takes part" : " is lost"));
+  if (is_present)
+    connected_nodes_.insert(number);
   else
-    here_.erase(number);
-  expected_.erase(number);
-  NodeNews news;
+    connected_nodes_.erase(number);
+  expected_nodes_.erase(number);
+  NodeEvents news;
   news.changes.push_back(
-      {.node = number, .is_here = is_here, .has_begun = has_begun, .why = "gone"});
-  first_->take_news(news, now_);
-  write_line([number, is_here, now = now_](SimulatedDriver& driver) {
-    is_here ? driver.joined(number, now) : driver.lost(number, now);
+      {.node = number, .is_present = is_present, .has_begun = has_begun, .why = "gone"});
+  first_node_->handle_events(news, now_);
+  send_to_driver([number, is_present, now = now_](SimulatedDriver& driver) {
+    is_present ? driver.node_joined(number, now) : driver.node_lost(number, now);
   });
 }
 
-// The launcher of node 0 may be killed before the driver has read this line.
-void SimulatedJob::write_line(std::function<void(SimulatedDriver&)> line) {
-  if (driver_) lines_.push_back(std::move(line));
+// Node 0's launcher may be killed before the driver has read this message. Then the message is
+// lost.
+void SimulatedJob::send_to_driver(std::function<void(SimulatedDriver&)> message_to_driver) {
+  if (driver_) messages_to_driver_.push_back(std::move(message_to_driver));
 }
 
-void SimulatedJob::pass_lines_on() {
-  for (const auto& line : std::exchange(lines_, {})) line(*driver_);
+void SimulatedJob::deliver_messages_to_driver() {
+  for (const auto& message_to_driver : std::exchange(messages_to_driver_, {}))
+    message_to_driver(*driver_);
 }
 
 void SimulatedJob::advance_node_0() {
-  if (!first_) return;
-  pass_lines_on();
-  const ElasticOrders orders = first_->advance(now_);
-  for (const std::string& notice : orders.notices) tell(notice);
-  for (auto& [to, message] : std::exchange(link_.told, {}))
-    for (const int number : here_)
+  if (!first_node_) return;
+  deliver_messages_to_driver();
+  const ElasticOrders orders = first_node_->advance(now_);
+  for (const std::string& notice : orders.notices) print_event(notice);
+  for (auto& [to, message] : std::exchange(link_.sent_messages, {}))
+    for (const int number : connected_nodes_)
       if (at(number).is_connected && (to == -1 || to == number))
-        at(number).to_node.emplace_back(arrival(number), message);
+        at(number).to_node.emplace_back(arrival_time(number), message);
   if (orders.group_formed) {
-    epoch_ = first_->epoch();
+    epoch_ = first_node_->epoch();
     ++counts_.epochs;
-    write_line([epoch = epoch_](SimulatedDriver& driver) { driver.formed(epoch); });
+    send_to_driver([epoch = epoch_](SimulatedDriver& driver) { driver.group_formed(epoch); });
     check_new_group();
   }
   for (const auto& [local_rank, number] : orders.starts) start_worker(0, local_rank, number);
@@ -56,78 +58,84 @@ void SimulatedJob::advance_node_0() {
     if (at(0).processes.contains(local_rank)) end_worker(0, local_rank);
   if (!orders.end.empty() && !is_over_) check_end(orders.end);
   is_over_ = is_over_ || !orders.end.empty();
-  if (one_in(2)) pass_lines_on();
+  if (happens_one_in(2)) deliver_messages_to_driver();
 }
 
-// Node 0's launcher is killed, and with it the Store. Messages on their way may still arrive.
-void SimulatedJob::lose_first() {
-  if (!first_ || !driver_) return;
-  tell("the launcher of node 0 is lost");
+// Node 0's launcher is killed, and its Store is lost with it. Messages that are on their way may
+// still arrive.
+void SimulatedJob::lose_node_0_launcher() {
+  if (!first_node_ || !driver_) return;
+  print_event("the launcher of node 0 is lost");
   counts_.losses_while_taking_over += is_taking_over() ? 1 : 0;
-  first_.reset();
+  first_node_.reset();
   at(0).store.reset();
-  link_.told.clear();
-  lines_.clear();
-  here_.clear();
-  expected_.clear();
-  told_nobody_is_expected_ = true;
-  first_returns_at_ = now_ + milliseconds(between(0, 1500));
+  link_.sent_messages.clear();
+  messages_to_driver_.clear();
+  connected_nodes_.clear();
+  expected_nodes_.clear();
+  has_stopped_expecting_nodes_ = true;
+  node_0_returns_at_ = now_ + milliseconds(random_between(0, 1500));
   for (const auto& node : nodes_) {
     node->to_node_0.clear();
-    const bool arrives = node->runs && node->is_connected && one_in(2);
+    const bool arrives = node->runs && node->is_connected && happens_one_in(2);
     for (auto& [at, message] : node->to_node) at = now_;
     if (arrives)
-      take(node->to_node, [&](const NodeNews& news) { node->elastic->take_news(news, now_); });
+      deliver_due_messages(node->to_node, [&](const NodeEvents& news) {
+        node->elastic_node->handle_events(news, now_);
+      });
     node->to_node.clear();
   }
 }
 
-// The driver starts another launcher in place of the lost one.
-void SimulatedJob::replace_first() {
-  if (first_ || now_ < first_returns_at_) return;
-  const Replacement replacement = driver_->replace_first();
-  ++stores_;
+// The driver starts a new launcher, which replaces the lost one.
+void SimulatedJob::replace_node_0_launcher() {
+  if (first_node_ || now_ < node_0_returns_at_) return;
+  const Replacement replacement = driver_->replace_node_0_launcher();
+  ++launchers_lost_;
   ++counts_.takeovers;
   at(0).store = StoreServer::create("the launcher").value();
-  roll_.assign(replacement.workers.begin(), replacement.workers.end());
+  workers_of_nodes_.assign(replacement.workers.begin(), replacement.workers.end());
   link_.start->workers = replacement.workers;
   NodeLayout layout;
-  layout.workers = roll_;
+  layout.workers = workers_of_nodes_;
   options_.workers = layout.size();
-  first_.emplace(options_, layout, job_store(), &link_, now_, replacement);
-  expected_ = {replacement.nodes.begin(), replacement.nodes.end()};
-  first_waits_until_ = now_ + kReplacementTime;
-  told_nobody_is_expected_ = false;
-  known_group_ = 0;
-  tell("node 0 has a new launcher; the driver knows epoch " + std::to_string(replacement.epoch));
+  first_node_.emplace(options_, layout, job_store(), &link_, now_, replacement);
+  expected_nodes_ = {replacement.nodes.begin(), replacement.nodes.end()};
+  node_0_waits_until_ = now_ + kReplacementTimeout;
+  has_stopped_expecting_nodes_ = false;
+  newest_known_group_ = 0;
+  print_event("node 0 has a new launcher; the driver knows epoch " +
+              std::to_string(replacement.epoch));
 }
 
-// The launcher of a node has waited for node 0, and has found the new one.
-void SimulatedJob::find_node_0(int number) {
+// The launcher of this node, which has lost node 0, may connect to the new launcher of node 0.
+void SimulatedJob::reconnect_to_node_0(int number) {
   Node& node = at(number);
-  const bool waits = node.runs && !node.is_connected && node.returns_until;
-  if (!waits || is_frozen(node) || !expected_.contains(number) || now_ >= *node.returns_until ||
-      node.is_abandoned || !network_.connects(number, 0) || one_in(4))
+  const bool waits = node.runs && !node.is_connected && node.waits_for_node_0_until;
+  if (!waits || is_frozen(node) || !expected_nodes_.contains(number) ||
+      now_ >= *node.waits_for_node_0_until || node.is_abandoned || !network_.connects(number, 0) ||
+      happens_one_in(4))
     return;
   node.is_connected = true;
-  node.returns_until.reset();
-  counts_.returns_after_rejection += given_up_.contains(number) ? 1 : 0;
-  known_group_ = std::max(known_group_, node.elastic->epoch());
-  change(number, true, true);
-  NodeNews news;
+  node.waits_for_node_0_until.reset();
+  counts_.returns_after_rejection += nodes_given_up_.contains(number) ? 1 : 0;
+  newest_known_group_ = std::max(newest_known_group_, node.elastic_node->epoch());
+  report_node_change(number, true, true);
+  NodeEvents news;
   news.node_0_is_back = true;
-  node.elastic->take_news(news, now_);
+  node.elastic_node->handle_events(news, now_);
 }
 
-void SimulatedJob::tell_if_nobody_is_expected() {
-  if (told_nobody_is_expected_ || (now_ < first_waits_until_ && !expected_.empty())) return;
-  told_nobody_is_expected_ = true;
-  counts_.late_nodes += static_cast<int>(expected_.size());
-  given_up_ = std::exchange(expected_, {});
-  for (const int number : given_up_) change(number, false);
-  NodeNews news;
-  news.nobody_is_expected = true;
-  first_->take_news(news, now_);
+void SimulatedJob::stop_expecting_nodes_when_due() {
+  if (has_stopped_expecting_nodes_ || (now_ < node_0_waits_until_ && !expected_nodes_.empty()))
+    return;
+  has_stopped_expecting_nodes_ = true;
+  counts_.late_nodes += static_cast<int>(expected_nodes_.size());
+  nodes_given_up_ = std::exchange(expected_nodes_, {});
+  for (const int number : nodes_given_up_) report_node_change(number, false);
+  NodeEvents news;
+  news.no_more_nodes_expected = true;
+  first_node_->handle_events(news, now_);
 }
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
-// SimulatedJob: an elastic job over several nodes, in one thread and from one seed. The decisions
-// and orders are those of the real classes; time, messages, workers and their groups are simulated.
-// All that is broken is mended after some time: the network heals, and the driver, or the user of a
-// job without one, starts lost launchers again. The rules are checked after every step.
+// SimulatedJob: an elastic job over several nodes, in one thread and from one seed. The real
+// classes make the decisions and orders; time, messages, workers and their groups are simulated.
+// All faults end after some time: the network heals, and lost launchers are started again, by the
+// driver or, in a job without a driver, by the user. The rules are checked after every step.
 #pragma once
 
 #include <array>
@@ -31,42 +31,42 @@ enum class Fault {
   kWorkerEnds,
   kWorkerStops,
   kLauncherKilled,
-  kAllButOneKilled,  // all launchers but one, and that of node 0
+  kAllButOneKilled,  // all launchers except the launcher of node 0 and one other
   kCutFromNode0,
-  kCutFromEachOther,  // two nodes, which both reach node 0
+  kCutFromEachOther,  // two nodes that both reach node 0
   kCutFromOthers,     // a node reaches only node 0
   kCutFromAll,
-  kCutToNode0,  // in this direction only
+  kCutToNode0,  // a node cannot send to node 0, but can receive
   kCutFromNode0OneWay,
-  kSwizzle,
+  kNodesCutInTurn,
   kSlow,
   kFrozen,  // its connections stay open
   kNodeLeaves,
   kNodeAdded,
-  kFirstLost,  // the launcher of node 0
+  kNode0LauncherLost,
   kHostAppears,
   kHostVanishes,
   kHostComesBackAtOnce,
   kHostChangesSlots,
   kHostIsReplaced,
 };
-inline constexpr int kFaults = 21;
+inline constexpr int kFaultCount = 21;
 const char* name_of(Fault fault);
 
 // How often something has happened, in all jobs.
 struct SimulatedCounts {
-  std::array<int, kFaults> faults{};
+  std::array<int, kFaultCount> faults{};
   int epochs = 0;
   int takeovers = 0;
   int losses_while_taking_over = 0;
-  int late_nodes = 0;               // a new launcher of node 0 did not wait for them any longer
-  int returns_after_rejection = 0;  // such a node came to the next launcher of node 0
+  int late_nodes = 0;               // for which a new launcher of node 0 no longer waited
+  int returns_after_rejection = 0;  // late nodes that the next launcher of node 0 accepted
   int failed_formations = 0;
-  int calls_failed_by_cuts = 0;  // although all members reached node 0
-  int old_launchers = 0;         // that still ran when another one had their number
+  int calls_failed_by_cuts = 0;  // while all members reached node 0
+  int concurrent_launchers = 0;  // that still ran when a new launcher had their node number
   int rejected_nodes = 0;
-  int groups_with_frozen_members = 0;  // that the others have left because they were told to
-  int numbers_used_again = 0;          // by another host
+  int groups_with_frozen_members = 0;  // that the other members have left because of an order
+  int node_numbers_reused = 0;         // given to another host
   int ends_in_doubt = 0;
   void add(const SimulatedCounts& other);
 };
@@ -78,16 +78,17 @@ struct SimulatedProcess {
   int number = 0;
   int slot = 0;
   int node = 0;
-  SimulatedNode* home = nullptr;
+  SimulatedNode* home_node = nullptr;
   State state = State::kLoading;
-  std::int64_t epoch = 0;  // in which it is, or was last
+  std::int64_t epoch = 0;  // the epoch in which it is, or was last
   int rank = 0;
-  std::int64_t state_epoch = 0;  // in which it got the state; 0: not yet
+  std::int64_t state_epoch = 0;  // the epoch in which it received the state; 0: not yet
   bool is_stopped = false;
-  bool waits_for_local_ranks = false;  // while it forms: it sees only the Store of its node
-  int store = 0;                       // the Store of the job to which it has a connection
-  bool knows_state = false;            // see RankRequest
-  std::int64_t progress = 0;           // how many steps its state has seen
+  // During a formation: it does not see the Store of the job yet.
+  bool waits_for_local_ranks = false;
+  int store_number = 0;         // the number of the job's Store to which it is connected
+  bool knows_state = false;     // see RankRequest
+  std::int64_t steps_done = 0;  // how many steps of the training its state contains
 };
 
 // A launcher with its workers.
@@ -95,20 +96,22 @@ struct SimulatedNode {
   int slots = 0;
   std::string host{};
   std::unique_ptr<StoreServer> store;
-  std::unique_ptr<NodeLinkInTest> link;  // what it has told node 0
-  std::unique_ptr<OtherElasticNode> elastic;
+  std::unique_ptr<NodeLinkInTest> link;  // keeps the messages to node 0
+  std::unique_ptr<OtherElasticNode> elastic_node;
   std::map<int, SimulatedProcess> processes;  // by local rank
-  bool runs = false;                          // it takes part, or believes so
-  bool is_connected = false;                  // as it believes
+  // It takes part, or has not noticed yet that it was lost.
+  bool runs = false;
+  bool is_connected = false;  // as far as it knows
   bool is_leaving = false;
-  bool is_abandoned = false;  // the connection to its driver was ended
+  bool is_abandoned = false;  // the driver has closed the connection to it
   TimePoint frozen_from{};
   TimePoint frozen_until{};
-  std::int64_t lost_epoch = 0;               // its workers know that a member of this epoch is lost
-  std::optional<TimePoint> joins_at{};       // it was started, and comes then
-  std::optional<TimePoint> returns_until{};  // it has lost node 0, and waits for another launcher
-  std::optional<bool>
-      end_to_tell{};  // it has ended, and the driver does not know it: has it failed?
+  std::int64_t lost_epoch = 0;          // its workers were told that a member of this epoch is lost
+  std::optional<TimePoint> joins_at{};  // when the started launcher joins the job
+  // Set if the launcher has lost node 0: how long it waits for a new launcher of node 0.
+  std::optional<TimePoint> waits_for_node_0_until{};
+  // Set if the launcher has ended and the driver does not know it yet: whether it has failed.
+  std::optional<bool> unreported_end_failed{};
   std::deque<std::pair<TimePoint, NodeMessage>> to_node;
   std::deque<std::pair<TimePoint, NodeMessage>> to_node_0;
 };
@@ -116,41 +119,43 @@ struct SimulatedNode {
 class SimulatedJob {
  public:
   enum class Kind { kWithoutDriver, kFixedHosts, kDiscovery };
-  // Node 0 of jobs with a driver has no workers. With `tells`, all that happens is printed.
-  SimulatedJob(unsigned seed, Kind kind, bool tells);
+  // In a job with a driver, node 0 has no workers. With `prints_events`, all events are printed.
+  SimulatedJob(unsigned seed, Kind kind, bool prints_events);
   SimulatedJob(const SimulatedJob&) = delete;
   SimulatedJob& operator=(const SimulatedJob&) = delete;
 
-  // Whether this kind of job has such faults.
-  static bool has(Kind kind, Fault fault);
-  // Lets it happen, if it can now.
+  // Whether this fault can happen in this kind of job.
+  static bool can_have(Kind kind, Fault fault);
+  // Lets the fault happen, if it is possible now.
   void inject(Fault fault);
-  // One event of each kind may happen.
+  // Advances the time. Each part of the job may do something.
   void step();
-  // `steps` steps with random faults.
+  // Makes `steps` steps with random faults.
   void run(int steps);
-  // Steps until everybody runs, or the job is over. Returns their number.
+  // Makes steps until all workers run or the job is over. Returns the number of steps.
   int recover(int steps_max);
 
   bool is_over() const { return is_over_; }
-  bool everybody_runs() const;
+  bool all_workers_run() const;
   const SimulatedCounts& counts() const { return counts_; }
 
  private:
   using Process = SimulatedProcess;
   using Node = SimulatedNode;
 
-  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-  bool one_in(int count) { return between(1, count) == 1; }
-  int count() const { return static_cast<int>(nodes_.size()); }
+  int random_between(int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random_);
+  }
+  bool happens_one_in(int count) { return random_between(1, count) == 1; }
+  int node_count() const { return static_cast<int>(nodes_.size()); }
   StoreServer& job_store() { return *at(0).store; }
   Node& at(int node) { return *nodes_.at(static_cast<std::size_t>(node)); }
   const Node& at(int node) const { return *nodes_.at(static_cast<std::size_t>(node)); }
   int first_slot(int node) const;
-  bool is_taking_over() const { return !first_ || !told_nobody_is_expected_; }
+  bool is_taking_over() const { return !first_node_ || !has_stopped_expecting_nodes_; }
   bool is_frozen(const Node& node) const { return now_ < node.frozen_until; }
   bool has_launcher(int node) const { return at(node).runs || at(node).joins_at; }
-  void tell(const std::string& what) const;
+  void print_event(const std::string& text) const;
 
   // The launchers.
   void start_launcher(int number, const HostEntry& host);
@@ -163,91 +168,94 @@ class SimulatedJob {
   void set_stopped(int node, int local_rank, bool is_stopped);
   void step_of_node(int number);
   void notice_losses(int number);
-  void step_of_lonely(int number);
+  void step_of_disconnected_node(int number);
   void carry_out_orders(int number);
-  void send_what_was_told(int number);
-  void take(std::deque<std::pair<TimePoint, NodeMessage>>& messages,
-            const std::function<void(const NodeNews&)>& taker) const;
-  TimePoint arrival(int node) {
-    return now_ + std::chrono::milliseconds(between(0, network_.is_slow(node) ? 4000 : 50));
+  void send_link_messages(int number);
+  void deliver_due_messages(std::deque<std::pair<TimePoint, NodeMessage>>& messages,
+                            const std::function<void(const NodeEvents&)>& receiver) const;
+  TimePoint arrival_time(int node) {
+    return now_ + std::chrono::milliseconds(random_between(0, network_.is_slow(node) ? 4000 : 50));
   }
-  void send_to_0(int node, const NodeMessage& message) {
-    at(node).to_node_0.emplace_back(arrival(node), message);
+  void send_to_node_0(int node, const NodeMessage& message) {
+    at(node).to_node_0.emplace_back(arrival_time(node), message);
   }
-  void end_old_launchers();
+  void end_concurrent_launchers();
   void advance_driver();
   void restart_by_user();
 
   // Node 0.
-  void change(int number, bool is_here, bool has_begun = false);
-  void write_line(std::function<void(SimulatedDriver&)> line);
-  void pass_lines_on();
+  void report_node_change(int number, bool is_present, bool has_begun = false);
+  void send_to_driver(std::function<void(SimulatedDriver&)> message_to_driver);
+  void deliver_messages_to_driver();
   void advance_node_0();
-  void lose_first();
-  void replace_first();
-  void find_node_0(int number);
-  void tell_if_nobody_is_expected();
+  void lose_node_0_launcher();
+  void replace_node_0_launcher();
+  void reconnect_to_node_0(int number);
+  void stop_expecting_nodes_when_due();
 
   // The workers.
   bool can_reach_store(const Process& process) const;
   void step_of(Process& process);
-  void ask(Process& process);
+  void ask_for_rank(Process& process);
   void take_rank(Process& process);
-  void form(Process& process);
+  void advance_formation(Process& process);
   void fail_formation(Process& process);
   void train(Process& process);
   std::vector<Process*> members_of(std::int64_t epoch);
-  bool are_cut(const std::vector<Process*>& members) const;
+  bool any_member_is_cut_off(const std::vector<Process*>& members) const;
   void for_all_processes(const std::function<void(Process&)>& visit);
 
   // The rules.
   void check_new_group();
-  void check();
-  void check_end(const std::string& why);
+  void check_training_groups();
+  void check_end(const std::string& reason);
 
   // Faults.
-  void worker_fault(Fault fault, int number);
-  void network_fault(Fault fault, int number);
-  void list_fault(Fault fault);
-  void change_list_back();
-  bool has_changed_list(Fault fault, std::vector<HostEntry>& hosts);
+  void inject_worker_fault(Fault fault, int number);
+  void inject_network_fault(Fault fault, int number);
+  void inject_list_fault(Fault fault);
+  void restore_hosts();
+  bool change_host_list(Fault fault, std::vector<HostEntry>& hosts);
   HostEntry new_host(int slots);
-  Fault any_fault();
-  void faults_at_new_group();
+  Fault random_fault();
+  void schedule_faults_at_new_group();
 
   std::mt19937 random_;
   Kind kind_;
-  bool tells_;
+  bool prints_events_;
   SimulatedCounts counts_;
   TimePoint now_ = TimePoint{} + std::chrono::seconds(1000);
   SimulatedNetwork network_{random_};
-  std::optional<SimulatedDriver> driver_;                     // of jobs that have one
-  std::vector<std::function<void(SimulatedDriver&)>> lines_;  // to the driver, on their way
-  std::deque<std::pair<TimePoint, HostEntry>> listed_later_;
-  int hosts_ = 0;  // how many names were used
+  std::optional<SimulatedDriver> driver_;  // empty in a job without a driver
+  // Messages on their way to the driver.
+  std::vector<std::function<void(SimulatedDriver&)>> messages_to_driver_;
+  std::deque<std::pair<TimePoint, HostEntry>> hosts_to_restore_;
+  int host_names_used_ = 0;
   bool starts_may_fail_ = false;
   std::set<std::string> broken_hosts_{};
-  std::multimap<TimePoint, Fault> coming_{};
+  std::multimap<TimePoint, Fault> scheduled_faults_{};
 
   Membership::Options options_;
-  std::vector<int> roll_;  // how many workers each node has, as node 0 knows
+  std::vector<int> workers_of_nodes_;  // by node: how many workers it has, as far as node 0 knows
   NodeLinkInTest link_;
-  std::optional<FirstElasticNode> first_;
-  std::set<int> here_;      // the nodes that node 0 believes to be connected
-  std::set<int> expected_;  // by the new launcher of node 0
-  int stores_ = 0;          // how many launchers of node 0 were lost, and their Stores
-  TimePoint first_returns_at_{};
-  TimePoint first_waits_until_{};
-  bool told_nobody_is_expected_ = true;
-  std::int64_t known_group_ = 0;  // the newest that a node knew when node 0's launcher was replaced
+  std::optional<FirstElasticNode> first_node_;
+  std::set<int> connected_nodes_;  // as far as node 0 knows
+  std::set<int> expected_nodes_;   // nodes for which the new launcher of node 0 waits
+  int launchers_lost_ = 0;         // launchers of node 0, each with its Store
+  TimePoint node_0_returns_at_{};
+  TimePoint node_0_waits_until_{};
+  bool has_stopped_expecting_nodes_ = true;
+  // The newest group that a node knew when node 0's launcher was replaced.
+  std::int64_t newest_known_group_ = 0;
 
-  std::vector<std::unique_ptr<Node>> nodes_;        // by number
-  std::list<std::unique_ptr<Node>> old_launchers_;  // whose number another one has
-  std::set<int> given_up_;  // nodes for which a new launcher of node 0 did not wait any longer
+  std::vector<std::unique_ptr<Node>> nodes_;  // by number
+  // Launchers that still run while a new launcher has their node number.
+  std::list<std::unique_ptr<Node>> concurrent_launchers_;
+  std::set<int> nodes_given_up_;  // for which the new launcher of node 0 no longer waits
 
   std::int64_t epoch_ = 0;
-  std::int64_t progress_ = 0;                                // the steps of the training
-  std::map<std::int64_t, int> sizes_;                        // by epoch
+  std::int64_t steps_done_ = 0;                              // steps of the training
+  std::map<std::int64_t, int> group_sizes_;                  // by epoch
   std::map<std::pair<std::int64_t, int>, int> local_sizes_;  // by epoch and node
   bool is_over_ = false;
 };

@@ -1,8 +1,8 @@
-// Elastic jobs over several nodes, simulated from seeds. Workers end and stop; launchers are
-// killed, also that of node 0; the network is cut in many shapes; nodes are slow or frozen; hosts
-// appear, vanish, come back at once, change their slots, and are replaced. The rules are checked
-// after every step, and in the end all workers must form one group. A failure prints its seed and
-// what has happened.
+// Elastic jobs over several nodes, simulated from seeds. These faults happen: workers end or stop;
+// launchers are killed, also that of node 0; connections between nodes break; nodes are slow or
+// frozen; hosts appear, vanish, come back at once, change their slots, or are replaced. The rules
+// are checked after every step, and in the end all workers must form one group. A failed test
+// prints its seed and all events.
 //
 // FARANDOLE_TEST_SEEDS is the number of jobs, by default 2,000. FARANDOLE_TEST_SEED is the first
 // one.
@@ -27,38 +27,39 @@ unsigned number_in(const char* variable, unsigned otherwise) {
 
 SimulatedJob::Kind kind_of(unsigned seed) { return static_cast<SimulatedJob::Kind>(seed % 3); }
 
-// Returns whether everybody runs.
-bool run_random_job(unsigned seed, SimulatedCounts& counts, bool tells) {
-  SimulatedJob job(seed, kind_of(seed), tells);
+// Returns whether all workers run at the end.
+bool run_random_job(unsigned seed, SimulatedCounts& counts, bool prints_events) {
+  SimulatedJob job(seed, kind_of(seed), prints_events);
   // The job ends if a worker fails before the first epoch.
   job.recover(kStepsMax);
   job.run(600);
   job.recover(kStepsMax);
-  EXPECT_TRUE(job.is_over() || job.everybody_runs()) << "they do not form one group";
+  EXPECT_TRUE(job.is_over() || job.all_workers_run()) << "the workers do not form one group";
   counts.add(job.counts());
-  return job.everybody_runs();
+  return job.all_workers_run();
 }
 
 void print(const SimulatedCounts& counts) {
-  const auto line = [](int count, const char* what) { std::printf("%8d %s\n", count, what); };
-  for (int fault = 0; fault < kFaults; ++fault)
+  const auto line = [](int count, const char* text) { std::printf("%8d %s\n", count, text); };
+  for (int fault = 0; fault < kFaultCount; ++fault)
     line(counts.faults.at(static_cast<std::size_t>(fault)), name_of(static_cast<Fault>(fault)));
   line(counts.epochs, "groups were formed");
   line(counts.failed_formations, "workers left a group before it was complete");
   line(counts.calls_failed_by_cuts, "calls failed although all reached node 0");
   line(counts.takeovers, "launchers of node 0 took over");
-  line(counts.losses_while_taking_over, "of node 0 were lost meanwhile");
-  line(counts.late_nodes, "nodes came too late for them");
-  line(counts.returns_after_rejection, "of these came to the next one");
-  line(counts.old_launchers, "launchers ran beside the next one with their number");
-  line(counts.numbers_used_again, "numbers went to another host");
+  line(counts.losses_while_taking_over, "launchers of node 0 were lost while they took over");
+  line(counts.late_nodes, "nodes came too late for a new launcher of node 0");
+  line(counts.returns_after_rejection, "late nodes came to the next launcher of node 0");
+  line(counts.concurrent_launchers, "launchers still ran when a new launcher had their node");
+  line(counts.node_numbers_reused, "node numbers were given to another host");
   line(counts.rejected_nodes, "nodes were rejected");
   line(counts.groups_with_frozen_members, "groups with frozen members were left");
-  line(counts.ends_in_doubt, "workers had the newest state at the end, but nobody could know it");
+  line(counts.ends_in_doubt,
+       "workers had the newest state at the end, but no launcher could know it");
 }
 
-void check(const SimulatedCounts& counts, int jobs) {
-  for (int fault = 0; fault < kFaults; ++fault)
+void check_counts(const SimulatedCounts& counts, int jobs) {
+  for (int fault = 0; fault < kFaultCount; ++fault)
     EXPECT_GT(counts.faults.at(static_cast<std::size_t>(fault)), jobs / 20)
         << name_of(static_cast<Fault>(fault));
   EXPECT_GT(counts.epochs, 4 * jobs);
@@ -67,14 +68,14 @@ void check(const SimulatedCounts& counts, int jobs) {
   EXPECT_GT(counts.takeovers, jobs / 10);
   EXPECT_GT(counts.losses_while_taking_over, jobs / 100);
   EXPECT_GT(counts.late_nodes, jobs / 50);
-  EXPECT_GT(counts.old_launchers, jobs / 50);
-  EXPECT_GT(counts.numbers_used_again, jobs / 50);
+  EXPECT_GT(counts.concurrent_launchers, jobs / 50);
+  EXPECT_GT(counts.node_numbers_reused, jobs / 50);
   EXPECT_GT(counts.groups_with_frozen_members, jobs / 50);
-  EXPECT_EQ(counts.rejected_nodes, 0) << "node 0 would never accept them";
+  EXPECT_EQ(counts.rejected_nodes, 0) << "node 0 would never accept these nodes";
   EXPECT_LE(counts.ends_in_doubt, jobs / 100);
 }
 
-TEST(SimulatedJobs, KeepTheRulesAndComeTogetherAgain) {
+TEST(SimulatedJobs, FollowTheRulesAndFormOneGroupAgain) {
   const unsigned first = number_in("FARANDOLE_TEST_SEED", 1);
   const unsigned seeds = number_in("FARANDOLE_TEST_SEEDS", 2000);
   unsigned complete = 0;
@@ -87,11 +88,11 @@ TEST(SimulatedJobs, KeepTheRulesAndComeTogetherAgain) {
   print(counts);
   std::printf("%8u of %u jobs survived\n", complete, seeds);
   if (seeds < 500) return;
-  EXPECT_GT(complete, seeds / 3) << "too few jobs survive to say anything";
-  check(counts, static_cast<int>(seeds));
+  EXPECT_GT(complete, seeds / 3) << "too few jobs survive, so the test says little";
+  check_counts(counts, static_cast<int>(seeds));
 }
 
-// A fault, and a second one after some steps of the recovery.
+// A first fault, and a second one `steps` steps later, during the recovery.
 struct TwoFaults {
   unsigned seed = 1;
   Fault first{};
@@ -99,20 +100,20 @@ struct TwoFaults {
   int steps = 0;
 
   // Returns how many steps the recovery has taken; −1 if a fault could not happen.
-  int run(SimulatedCounts& counts, bool tells) const {
-    SimulatedJob job(seed, kind_of(seed), tells);
+  int run(SimulatedCounts& counts, bool prints_events) const {
+    SimulatedJob job(seed, kind_of(seed), prints_events);
     job.recover(kStepsMax);
     int recovery = -1;
     if (inject(job, first)) {
       for (int i = 0; i < steps; ++i) job.step();
       if (inject(job, second)) recovery = job.recover(kStepsMax);
     }
-    EXPECT_TRUE(recovery < 0 || job.is_over() || job.everybody_runs())
-        << "they do not form one group";
+    EXPECT_TRUE(recovery < 0 || job.is_over() || job.all_workers_run())
+        << "the workers do not form one group";
     counts.add(job.counts());
     return recovery;
   }
-  // The same without the second fault.
+  // Returns the same number for the first fault alone.
   int steps_to_recover() const {
     SimulatedJob job(seed, kind_of(seed), false);
     job.recover(kStepsMax);
@@ -128,31 +129,31 @@ struct TwoFaults {
   }
 };
 
-// After this first fault, a second one comes at each step of the recovery, each time another one.
-// If it cannot happen then, the next one comes.
+// Repeats the first fault with a second fault at each step of the recovery. The second fault
+// changes from run to run. If it is impossible at that step, the next kind of fault is tried.
 void run_with_second_faults(TwoFaults faults, SimulatedCounts& counts) {
   const int steps = faults.steps_to_recover();
   unsigned next = faults.seed;
   int tries = 0;
   while (faults.steps <= steps) {
-    faults.second = static_cast<Fault>(next++ % kFaults);
-    if (!SimulatedJob::has(kind_of(faults.seed), faults.second)) continue;
+    faults.second = static_cast<Fault>(next++ % kFaultCount);
+    if (!SimulatedJob::can_have(kind_of(faults.seed), faults.second)) continue;
     SCOPED_TRACE(std::to_string(faults.seed) + ": " + name_of(faults.first) + ", and after " +
                  std::to_string(faults.steps) + " steps: " + name_of(faults.second));
     const bool has_happened = faults.run(counts, false) >= 0;
     if (::testing::Test::HasFailure()) return void(faults.run(counts, true));
-    if (!has_happened && ++tries < kFaults) continue;
+    if (!has_happened && ++tries < kFaultCount) continue;
     ++faults.steps;
     tries = 0;
   }
 }
 
-TEST(SimulatedJobs, KeepTheRulesIfASecondFaultComesAtAnyStepOfARecovery) {
+TEST(SimulatedJobs, FollowTheRulesIfASecondFaultComesAtAnyStepOfARecovery) {
   const unsigned jobs = number_in("FARANDOLE_TEST_SEEDS", 2000) / 300 + 1;
   const unsigned begin = number_in("FARANDOLE_TEST_SEED", 1);
   SimulatedCounts counts;
   for (unsigned seed = begin; seed < begin + jobs; ++seed) {
-    for (int first = 0; first < kFaults; ++first) {
+    for (int first = 0; first < kFaultCount; ++first) {
       run_with_second_faults({.seed = seed, .first = static_cast<Fault>(first)}, counts);
       if (::testing::Test::HasFailure()) return;
     }

@@ -1,4 +1,4 @@
-// The workers of a simulated job, and the rules that it must keep.
+// The workers of a simulated job, and the rules that the job must follow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,38 +18,38 @@ std::string failure_key(std::int64_t epoch) {
 void SimulatedJob::for_all_processes(const std::function<void(Process&)>& visit) {
   for (const auto& node : nodes_)
     for (auto& [local_rank, process] : node->processes) visit(process);
-  for (const auto& node : old_launchers_)
+  for (const auto& node : concurrent_launchers_)
     for (auto& [local_rank, process] : node->processes) visit(process);
 }
 
-// Whether it can reach the Store that node 0 has now.
+// Whether the process can reach the current Store of node 0.
 bool SimulatedJob::can_reach_store(const Process& process) const {
-  return first_ && network_.connects(process.node, 0);
+  return first_node_ && network_.connects(process.node, 0);
 }
 
 void SimulatedJob::step_of(Process& process) {
   switch (process.state) {
     case Process::State::kLoading:
-      return ask(process);
+      return ask_for_rank(process);
     case Process::State::kAsking:
-      return process.store == stores_ ? take_rank(process) : ask(process);
+      return process.store_number == launchers_lost_ ? take_rank(process) : ask_for_rank(process);
     case Process::State::kForming:
-      return form(process);
+      return advance_formation(process);
     case Process::State::kRunning:
       return train(process);
   }
 }
 
-// A request reaches node 0 even if the answer could not come back now.
-void SimulatedJob::ask(Process& process) {
+// A request reaches node 0 even if the opposite direction is cut.
+void SimulatedJob::ask_for_rank(Process& process) {
   process.state = Process::State::kAsking;
-  process.store = -1;  // it tries again
-  if (!first_ || !network_.is_open(process.node, 0)) return;
-  process.store = stores_;
+  process.store_number = -1;  // it asks again in its next step
+  if (!first_node_ || !network_.is_open(process.node, 0)) return;
+  process.store_number = launchers_lost_;
   const keys::RankRequest request{.left = process.epoch,
                                   .state_epoch = process.state_epoch,
                                   .knows_state = process.knows_state};
-  // An error means that its last request was not read yet.
+  // An error means that node 0 has not read the last request yet.
   (void)job_store().set(keys::rank_wanted(process.number), request.encode());
 }
 
@@ -60,25 +60,25 @@ void SimulatedJob::take_rank(Process& process) {
   if (!bytes) return;
   job_store().remove(answer);
   const keys::RankRecord record = keys::RankRecord::decode(*bytes).value();
-  ASSERT_EQ(first_->slots_by_rank().at(static_cast<std::size_t>(record.rank)), process.slot);
+  ASSERT_EQ(first_node_->slots_by_rank().at(static_cast<std::size_t>(record.rank)), process.slot);
   ASSERT_EQ(record.epoch, epoch_);
   process.epoch = record.epoch;
   process.rank = record.rank;
   process.knows_state = process.knows_state || record.has_state;
   process.state = Process::State::kForming;
-  process.waits_for_local_ranks = one_in(2);
+  process.waits_for_local_ranks = happens_one_in(2);
 }
 
 void SimulatedJob::fail_formation(Process& process) {
   ++counts_.failed_formations;
   if (process.node > 0)
-    (void)process.home->store->set(failure_key(process.epoch), keys::text_value("failed"));
+    (void)process.home_node->store->set(failure_key(process.epoch), keys::text_value("failed"));
   if (can_reach_store(process))
     (void)job_store().set(failure_key(process.epoch), keys::text_value("failed"));
-  ask(process);
+  ask_for_rank(process);
 }
 
-// Returns the members of this epoch that run and have not left it, wherever they are.
+// Returns the running members of this epoch that have not left it, on all nodes.
 std::vector<SimulatedProcess*> SimulatedJob::members_of(std::int64_t epoch) {
   std::vector<Process*> members;
   for_all_processes([&](Process& process) {
@@ -88,24 +88,24 @@ std::vector<SimulatedProcess*> SimulatedJob::members_of(std::int64_t epoch) {
   return members;
 }
 
-// Whether some of them do not reach each other.
-bool SimulatedJob::are_cut(const std::vector<Process*>& members) const {
+// Whether any two members do not reach each other.
+bool SimulatedJob::any_member_is_cut_off(const std::vector<Process*>& members) const {
   for (const Process* one : members)
     for (const Process* other : members)
       if (one->node < other->node && !network_.connects(one->node, other->node)) return true;
   return false;
 }
 
-void SimulatedJob::form(Process& process) {
+void SimulatedJob::advance_formation(Process& process) {
   const auto members = members_of(process.epoch);
-  // First it waits for all members in the Store of the job, which may be lost.
-  const bool all_have_come = static_cast<int>(members.size()) == sizes_.at(process.epoch);
-  if (process.store != stores_ && (!process.waits_for_local_ranks || !all_have_come))
+  // First, the process waits for all members in the Store of the job, which may be lost.
+  const bool all_have_come = static_cast<int>(members.size()) == group_sizes_.at(process.epoch);
+  if (process.store_number != launchers_lost_ && (!process.waits_for_local_ranks || !all_have_come))
     return fail_formation(process);
   if (process.waits_for_local_ranks) {
-    if (process.home->store && process.home->store->text_at(failure_key(process.epoch)))
+    if (process.home_node->store && process.home_node->store->text_at(failure_key(process.epoch)))
       return fail_formation(process);
-    // It waits for the ranks that its node has in this epoch.
+    // Then it waits for the other members on its node.
     const auto local =
         std::ranges::count(members, process.node, [](const Process* one) { return one->node; });
     if (local < local_sizes_.at({process.epoch, process.node})) return;
@@ -113,125 +113,129 @@ void SimulatedJob::form(Process& process) {
   }
   if (can_reach_store(process) && job_store().text_at(failure_key(process.epoch)))
     return fail_formation(process);
-  if (are_cut(members)) return one_in(10) ? fail_formation(process) : void();
+  if (any_member_is_cut_off(members)) return happens_one_in(10) ? fail_formation(process) : void();
   if (!all_have_come || std::ranges::any_of(members, &Process::waits_for_local_ranks)) return;
   for (Process* member : members) member->state = Process::State::kRunning;
 }
 
-// A call fails if a member has ended, or, after a while, if members do not reach each other. At a
-// commit, all members leave the group together if rank 0 sees that a change is announced.
+// A call fails if a member has ended, or after a while if members do not reach each other. At a
+// commit, all members leave the group together if rank 0 sees an announced change.
 void SimulatedJob::train(Process& process) {
   const auto members = members_of(process.epoch);
-  if (static_cast<int>(members.size()) < sizes_.at(process.epoch)) return ask(process);
+  if (static_cast<int>(members.size()) < group_sizes_.at(process.epoch))
+    return ask_for_rank(process);
   const bool has_frozen = std::ranges::any_of(
-      members, [this](const Process* member) { return is_frozen(*member->home); });
-  if (process.home->lost_epoch == process.epoch) {
+      members, [this](const Process* member) { return is_frozen(*member->home_node); });
+  if (process.home_node->lost_epoch == process.epoch) {
     counts_.groups_with_frozen_members += has_frozen ? 1 : 0;
-    return ask(process);
+    return ask_for_rank(process);
   }
   if (has_frozen) return;
-  if (are_cut(members)) {
-    if (!one_in(10)) return;
+  if (any_member_is_cut_off(members)) {
+    if (!happens_one_in(10)) return;
     counts_.calls_failed_by_cuts += std::ranges::all_of(
         members, [this](const Process* member) { return can_reach_store(*member); });
-    return ask(process);
+    return ask_for_rank(process);
   }
   if (process.rank != 0 || std::ranges::any_of(members, &Process::is_stopped)) return;
-  ASSERT_EQ(process.progress, progress_) << "steps are lost";
-  ++progress_;
+  ASSERT_EQ(process.steps_done, steps_done_) << "steps are lost";
+  ++steps_done_;
   for (Process* member : members) {
     member->state_epoch = member->epoch;  // rank 0 has sent the state
-    member->progress = progress_;
+    member->steps_done = steps_done_;
   }
   const auto announced = keys::epoch_prefix(process.epoch) + keys::change_announced();
-  const bool has_lost_store = !first_ || process.store != stores_;
-  if (!has_lost_store && (!can_reach_store(process) || !job_store().has_key_under(announced)))
+  const bool has_lost_store = !first_node_ || process.store_number != launchers_lost_;
+  if (!has_lost_store && (!can_reach_store(process) || !job_store().has_key_with_prefix(announced)))
     return;
-  for (Process* member : members) ask(*member);
+  for (Process* member : members) ask_for_rank(*member);
 }
 
 void SimulatedJob::check_new_group() {
-  const std::vector<int>& slots = first_->slots_by_rank();
+  const std::vector<int>& slots = first_node_->slots_by_rank();
   ASSERT_EQ(std::set<int>(slots.begin(), slots.end()).size(), slots.size());
   ASSERT_GE(static_cast<int>(slots.size()), options_.workers_min);
-  if (tells_) {
+  if (prints_events_) {
     std::string text = "group " + std::to_string(epoch_) + ":";
     for (const int slot : slots) text += " " + std::to_string(slot);
-    tell(text);
+    print_event(text);
   }
-  sizes_[epoch_] = static_cast<int>(slots.size());
-  std::optional<bool> rank_0_has_state;  // empty: it has just ended
-  bool somebody_has_state = false;
+  group_sizes_[epoch_] = static_cast<int>(slots.size());
+  std::optional<bool> rank_0_has_state;  // empty: the worker with rank 0 has just ended
+  bool any_worker_has_state = false;
   bool all_are_here = true;
-  for (int node = 0; node < static_cast<int>(roll_.size()); ++node) {
+  for (int node = 0; node < static_cast<int>(workers_of_nodes_.size()); ++node) {
     const int first = first_slot(node);
     local_sizes_[{epoch_, node}] = static_cast<int>(std::ranges::count_if(slots, [&](int slot) {
-      return slot >= first && slot < first + roll_[static_cast<std::size_t>(node)];
+      return slot >= first && slot < first + workers_of_nodes_[static_cast<std::size_t>(node)];
     }));
-    const bool is_here = node == 0 || here_.contains(node);
-    all_are_here = all_are_here && is_here;
-    if (!is_here) continue;
+    const bool is_present = node == 0 || connected_nodes_.contains(node);
+    all_are_here = all_are_here && is_present;
+    if (!is_present) continue;
     for (const auto& [local_rank, process] : at(node).processes) {
       ASSERT_NE(process.state, Process::State::kRunning)
-          << "the fence: worker " << process.number << " in slot " << process.slot
-          << " is in its old group " << process.epoch;
-      // Without the Store, no group can be completed.
-      ASSERT_TRUE(process.state != Process::State::kForming || process.store != stores_)
-          << "the fence: it forms its old group";
-      somebody_has_state = somebody_has_state || process.state_epoch > 0;
+          << "worker " << process.number << " in slot " << process.slot
+          << " still trains in its old group " << process.epoch;
+      // Without the Store in which a group began to form, it cannot be completed.
+      ASSERT_TRUE(process.state != Process::State::kForming ||
+                  process.store_number != launchers_lost_)
+          << "a worker still forms its old group";
+      any_worker_has_state = any_worker_has_state || process.state_epoch > 0;
       if (slots[0] == process.slot) rank_0_has_state = process.state_epoch > 0;
     }
   }
   ASSERT_TRUE(epoch_ == 1 || !all_are_here ||
-              rank_0_has_state.value_or(somebody_has_state) == somebody_has_state);
+              rank_0_has_state.value_or(any_worker_has_state) == any_worker_has_state);
 }
 
-// Of the workers that node 0 believes to run, only one group trains.
-void SimulatedJob::check() {
+// Checks that at most one group trains, among the workers that run as far as node 0 knows.
+void SimulatedJob::check_training_groups() {
   std::set<std::int64_t> training;
-  for (int node = 0; node < count(); ++node)
+  for (int node = 0; node < node_count(); ++node)
     for (const auto& [local_rank, process] : at(node).processes)
-      if (process.state == Process::State::kRunning && (node == 0 || here_.contains(node)))
+      if (process.state == Process::State::kRunning &&
+          (node == 0 || connected_nodes_.contains(node)))
         training.insert(process.epoch);
   ASSERT_LE(training.size(), 1U) << "two groups train at once";
 }
 
-// A job that has begun ends only if no worker that node 0 can reach has the newest state, apart
-// from those that have left the group with their nodes. There is a doubt that nobody can remove if
-// node 0's launcher was replaced twice, and no node knows the last groups: the first replacement
-// may have gone on without this node.
-void SimulatedJob::check_end(const std::string& why) {
-  tell("the job ends: " + why);
-  for (int node = 0; node < count() && progress_ > 0; ++node) {
-    if (node > 0 && !here_.contains(node)) continue;
+// Checks that the job was right to end. A job that has begun may only end if no worker that node 0
+// can reach has the newest state. Workers that have left the group with their nodes do not count.
+// In one case, node 0 cannot know which state is the newest: its launcher was replaced twice, and
+// no node knows the last groups. Then the first replacement may have continued without this node.
+void SimulatedJob::check_end(const std::string& reason) {
+  print_event("the job ends: " + reason);
+  for (int node = 0; node < node_count() && steps_done_ > 0; ++node) {
+    if (node > 0 && !connected_nodes_.contains(node)) continue;
     for (const auto& [local_rank, process] : at(node).processes) {
       const bool may_have_left = at(node).is_leaving && process.epoch < epoch_;
-      if (process.progress != progress_ || !can_reach_store(process) || may_have_left) continue;
-      const bool knows_less = stores_ > 0 && known_group_ < epoch_ && first_->epoch() >= epoch_;
-      const bool is_in_doubt = knows_less && stores_ > 1;
+      if (process.steps_done != steps_done_ || !can_reach_store(process) || may_have_left) continue;
+      const bool knows_less =
+          launchers_lost_ > 0 && newest_known_group_ < epoch_ && first_node_->epoch() >= epoch_;
+      const bool is_in_doubt = knows_less && launchers_lost_ > 1;
       counts_.ends_in_doubt += is_in_doubt ? 1 : 0;
-      ASSERT_TRUE(is_in_doubt) << why << ", but worker " << process.number << " in slot "
+      ASSERT_TRUE(is_in_doubt) << reason << ", but worker " << process.number << " in slot "
                                << process.slot << " has the newest state";
     }
   }
 }
 
-bool SimulatedJob::everybody_runs() const {
-  if (is_taking_over() || !network_.is_healthy() || !listed_later_.empty()) return false;
+bool SimulatedJob::all_workers_run() const {
+  if (is_taking_over() || !network_.is_healthy() || !hosts_to_restore_.empty()) return false;
   int running = 0;
-  int slots = roll_.front();
-  for (int number = 0; number < count(); ++number) {
+  int slots = workers_of_nodes_.front();
+  for (int number = 0; number < node_count(); ++number) {
     const Node& node = at(number);
     if (is_frozen(node)) return false;
     for (const auto& [local_rank, process] : node.processes)
       running += process.state == Process::State::kRunning && process.epoch == epoch_ ? 1 : 0;
     if (number == 0) continue;
-    if (!driver_ && (!here_.contains(number) || node.is_leaving)) return false;
-    if (here_.contains(number)) slots += node.slots;
+    if (!driver_ && (!connected_nodes_.contains(number) || node.is_leaving)) return false;
+    if (connected_nodes_.contains(number)) slots += node.slots;
   }
   return running == std::min(slots, options_.workers_max) &&
-         running == static_cast<int>(first_->slots_by_rank().size()) &&
-         (!driver_ || (lines_.empty() && driver_->is_settled()));
+         running == static_cast<int>(first_node_->slots_by_rank().size()) &&
+         (!driver_ || (messages_to_driver_.empty() && driver_->is_settled()));
 }
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
-// Reads any bytes as headers of frames: a header is either rejected, or exactly what we would send.
-// The first byte of the input sets the size of the pieces in which the rest arrives.
+// Reads any bytes as frame headers. A header must be rejected, or be equal to the header that we
+// would send. The first byte of the input sets the size of the pieces in which the other bytes
+// arrive.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,7 @@ void read_headers(std::span<const std::byte> stream, std::size_t piece) {
     const std::size_t offset = kFrameHeaderBytes - reader.space().size();
     std::ranges::copy(stream.first(count), reader.space().begin());
     std::ranges::copy(stream.first(count), whole.begin() + static_cast<std::ptrdiff_t>(offset));
-    reader.filled(count);
+    reader.mark_filled(count);
     stream = stream.subspan(count);
     if (!reader.complete()) continue;
     const auto header = reader.take();

@@ -1,7 +1,8 @@
-// Bytes of an attacker reach a TLS session. The first byte of the input chooses what the rest is:
-// 0: the stream of a stranger, at a listening end; 1: the same at a dialing end; 2: changes of the
-// bytes between two honest ends. No stranger is ever accepted, and no changed byte is ever
-// received.
+// Feeds bytes of an attacker to a TLS session. The first byte of the input selects the case:
+// - 0: a stranger sends the other bytes to a listening end.
+// - 1: a stranger sends the other bytes to a dialing end.
+// - 2: the other bytes describe changes to the stream between two honest ends.
+// No stranger may be accepted, and no changed byte may be received.
 #include <unistd.h>
 
 #include <array>
@@ -22,7 +23,7 @@ namespace {
 using namespace farandole;  // NOLINT(google-build-using-namespace)
 
 constexpr std::size_t kPayloadBytes = 1000;
-constexpr int kQuietSteps = 20;
+constexpr int kStepsWithoutProgress = 20;
 
 const Link kLink{.job = 7,
                  .epoch = 3,
@@ -32,7 +33,7 @@ const Link kLink{.job = 7,
 const AcceptedLinks kAcceptance{
     .job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .seals_data = true};
 
-// Uses the secret of the tests, so that a recorded stream can be in the corpus.
+// Uses the secret of the tests, so that recorded streams in the corpus stay valid.
 std::unique_ptr<TlsContext> make_context() {
   std::array<int, 2> ends{-1, -1};
   const std::string secret(kSecretBytes, 's');
@@ -52,32 +53,33 @@ std::unique_ptr<TlsSession> session_at(const TlsContext& context,
                  : TlsSession::listen(context, std::move(connection), kAcceptance);
 }
 
-void meet_stranger(const TlsContext& context, std::span<const std::byte> stream, bool dialing) {
+void feed_stranger_stream(const TlsContext& context, std::span<const std::byte> stream,
+                          bool dialing) {
   const auto wire = std::make_shared<SimulatedWire>(stream.size());
   const auto session = session_at(context, wire, dialing);
   wire->directions[dialing ? 1 : 0].sent.assign(stream.begin(), stream.end());
-  for (int i = 0; i < kQuietSteps + static_cast<int>(stream.size()); ++i) {
+  for (int i = 0; i < kStepsWithoutProgress + static_cast<int>(stream.size()); ++i) {
     const auto progress = session->try_handshake();
     if (!progress.ok()) return;
     CHECK(*progress != TlsSession::Progress::kDone, "a stranger has no key");
   }
 }
 
-// Each group of four bytes is a change: direction, place (2 bytes), the bits to flip.
+// Each group of four bytes is a change: direction, offset (2 bytes), the bits to flip.
 void change_bytes(SimulatedWire& wire, std::span<const std::byte> changes,
                   std::array<std::size_t, 2>& changed_before) {
   for (std::size_t i = 0; i + 4 <= changes.size(); i += 4) {
     const auto direction = static_cast<std::size_t>(changes[i] & std::byte{1});
-    const std::size_t place =
+    const std::size_t offset =
         (static_cast<std::size_t>(changes[i + 1]) << 8U) | static_cast<std::size_t>(changes[i + 2]);
     Bytes& bytes = wire.directions[direction].sent;
-    if (place < changed_before[direction] || place >= bytes.size()) continue;
-    bytes[place] ^= changes[i + 3];
+    if (offset < changed_before[direction] || offset >= bytes.size()) continue;
+    bytes[offset] ^= changes[i + 3];
   }
   for (const std::size_t i : {0U, 1U}) changed_before[i] = wire.directions[i].sent.size();
 }
 
-void meddle(const TlsContext& context, std::span<const std::byte> changes) {
+void run_session_with_changes(const TlsContext& context, std::span<const std::byte> changes) {
   const auto wire = std::make_shared<SimulatedWire>(changes.size());
   const auto dialer = session_at(context, wire, true);
   const auto listener = session_at(context, wire, false);
@@ -113,10 +115,10 @@ void meddle(const TlsContext& context, std::span<const std::byte> changes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::unique_ptr<TlsContext> context = make_context();
   if (size == 0) return 0;
-  const auto rest = std::as_bytes(std::span(data + 1, size - 1));
+  const auto payload = std::as_bytes(std::span(data + 1, size - 1));
   if (data[0] % 3 == 2)
-    meddle(*context, rest);
+    run_session_with_changes(*context, payload);
   else
-    meet_stranger(*context, rest, data[0] % 3 == 1);
+    feed_stranger_stream(*context, payload, data[0] % 3 == 1);
   return 0;
 }

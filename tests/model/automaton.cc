@@ -36,13 +36,13 @@ std::optional<Operation> replay(Arena& arena, ModelThread& thread,
 
 LocalState Automaton::start(const ModelThread& thread) { return state_of(thread.clone(), {}); }
 
-LocalState Automaton::after(LocalState state, Value result) {
-  const auto known = states_[state].after.find(result);
-  if (known != states_[state].after.end()) return known->second;
+LocalState Automaton::state_after(LocalState state, Value result) {
+  const auto known = states_[state].state_after.find(result);
+  if (known != states_[state].state_after.end()) return known->second;
   auto results = states_[state].results;
   results.push_back(result);
   const LocalState next = state_of(states_[state].checkpoint, std::move(results));
-  states_[state].after.emplace(result, next);
+  states_[state].state_after.emplace(result, next);
   return next;
 }
 

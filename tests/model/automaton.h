@@ -1,6 +1,7 @@
 // Automaton: the local states of all model threads, numbered. A local state is the thread's object
-// at its last checkpoint, and the results of its operations since then. Nothing else decides what
-// the thread does next, so the automaton replays each step once and then looks it up.
+// at its last checkpoint, and the results of its operations since then. The thread's next operation
+// depends on nothing else. So the automaton replays each step once, and looks up its result from
+// then on.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +45,21 @@ class Automaton {
 
   LocalState start(const ModelThread& thread);
   const Operation& pending(LocalState state) const { return states_[state].pending; }
-  LocalState after(LocalState state, Value result);
+  LocalState state_after(LocalState state, Value result);
   std::size_t size() const { return states_.size(); }
 
  private:
-  struct StateInfo {
+  struct StateRecord {
     std::shared_ptr<const ModelThread> checkpoint;  // shared by the states that follow it
     std::vector<Value> results;
     Operation pending;
-    std::unordered_map<Value, LocalState> after;
+    std::unordered_map<Value, LocalState> state_after;
   };
 
   LocalState state_of(std::shared_ptr<const ModelThread> checkpoint, std::vector<Value> results);
 
   Arena& arena_;
-  std::vector<StateInfo> states_;
+  std::vector<StateRecord> states_;
   std::unordered_map<std::string, LocalState> numbers_;
 };
 

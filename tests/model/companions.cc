@@ -40,8 +40,8 @@ void ControlReceiver::run() {
     job_->stop.await(1);
     pass_on(1);
     if (job_->has(Bug::kReportByWatch)) {
-      const auto me = static_cast<std::size_t>(member_);
-      job_->reports[me].send(std::max(job_->progress[me].get(), packed(Report{})));
+      const auto own_index = static_cast<std::size_t>(member_);
+      job_->reports[own_index].send(std::max(job_->progress[own_index].get(), pack(Report{})));
     }
   } else {
     job_->answer.await(1);
@@ -57,7 +57,7 @@ void ControlReceiver::pass_on(Value message) {
 
 void Coordinator::write_key(ByteWriter& key) const {
   key.put(stage_);
-  for (const Report& report : reports_) key.put(packed(report));
+  for (const Report& report : reports_) key.put(pack(report));
 }
 
 bool Coordinator::finished() const {
@@ -68,7 +68,7 @@ void Coordinator::run() {
   if (stage_ == 0)
     job_->stop.send(1);
   else if (reports_.size() < job_->reports.size())
-    reports_.push_back(unpacked(job_->reports[reports_.size()].await(1)));
+    reports_.push_back(unpack(job_->reports[reports_.size()].await(1)));
   else
     job_->answer.send(Value{prefix()} + 1);
   ++stage_;

@@ -1,5 +1,6 @@
-// The other threads of a job of the model: the watch thread of each member, the coordinator that
-// stops all members once, a user who asks a member to end, and a thread that submits late.
+// The threads of a model job besides the members: a watch thread for each member, a coordinator
+// that stops all members once, a user who asks a member to end, and a thread that submits the last
+// step late.
 #pragma once
 
 #include <cstdint>

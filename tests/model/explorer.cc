@@ -29,8 +29,7 @@ class Search {
       expand(take());
     }
     finding_.states = seen_.size();
-    if (limits_.end_must_be_reachable && finding_.verdict == Verdict::kHolds)
-      check_that_it_can_end();
+    if (limits_.end_must_be_reachable && finding_.verdict == Verdict::kHolds) check_end_reachable();
     return finding_;
   }
 
@@ -60,7 +59,7 @@ class Search {
     if (limits_.end_must_be_reachable) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
       const bool dies = choice.kind == Choice::Kind::kDie;  // the end must not depend on a death
-      if (parent != kNoParent && !dies) ways_back_.emplace_back(known->second, parent);
+      if (parent != kNoParent && !dies) reverse_edges_.emplace_back(known->second, parent);
     }
     if (!seen_.insert(fingerprint)) return;
     frontier_.push_back({state, number});
@@ -69,33 +68,33 @@ class Search {
 
   // Checks that every state has a way to the end: goes backwards from the states in which all
   // threads have finished.
-  void check_that_it_can_end() {
-    std::sort(ways_back_.begin(), ways_back_.end());
-    std::vector<bool> can_end(origins_.size(), false);
-    for (const std::uint32_t end : ends_) can_end[end] = true;
-    while (!ends_.empty()) {
-      const std::uint32_t to = ends_.back();
-      ends_.pop_back();
-      auto way = std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
-      for (; way != ways_back_.end() && way->first == to; ++way) {
-        if (can_end[way->second]) continue;
-        can_end[way->second] = true;
-        ends_.push_back(way->second);
+  void check_end_reachable() {
+    std::sort(reverse_edges_.begin(), reverse_edges_.end());
+    std::vector<bool> reaches_end(origins_.size(), false);
+    for (const std::uint32_t end : finished_states_) reaches_end[end] = true;
+    while (!finished_states_.empty()) {
+      const std::uint32_t to = finished_states_.back();
+      finished_states_.pop_back();
+      auto edge = std::lower_bound(reverse_edges_.begin(), reverse_edges_.end(), std::pair(to, 0U));
+      for (; edge != reverse_edges_.end() && edge->first == to; ++edge) {
+        if (reaches_end[edge->second]) continue;
+        reaches_end[edge->second] = true;
+        finished_states_.push_back(edge->second);
       }
     }
-    const auto lost = std::find(can_end.begin(), can_end.end(), false);
-    if (lost != can_end.end())
+    const auto stuck_state = std::find(reaches_end.begin(), reaches_end.end(), false);
+    if (stuck_state != reaches_end.end())
       record(Verdict::kLivelock, "the end cannot be reached any more",
-             static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
+             static_cast<std::uint32_t>(stuck_state - reaches_end.begin()), nullptr);
   }
 
   void expand(const PendingState& from) {
-    machine_.choices(from.state, choices_);
+    machine_.list_choices(from.state, choices_);
     const bool moves = std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
       return choice.kind != Choice::Kind::kDie;
     });
     const bool ended = machine_.all_finished(from.state);
-    if (ended && limits_.end_must_be_reachable) ends_.push_back(from.number);
+    if (ended && limits_.end_must_be_reachable) finished_states_.push_back(from.number);
     if (!moves && !ended) {
       record(Verdict::kDeadlock, machine_.describe_stuck(from.state), from.number, nullptr);
       return;
@@ -132,9 +131,10 @@ class Search {
   std::deque<PendingState> frontier_;
   std::vector<Choice> choices_;
   // The next three fields are for the option end_must_be_reachable.
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;        // of states, by fingerprint
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;  // (target, source), no deaths
-  std::vector<std::uint32_t> ends_;  // the states in which all threads have finished
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;  // of states, by fingerprint
+  // Pairs of target and source. Deaths have no edges.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> reverse_edges_;
+  std::vector<std::uint32_t> finished_states_;  // the states in which all threads have finished
   Finding finding_;
 };
 

@@ -19,8 +19,9 @@ struct Limits {
   bool partial_store_order = false;
   // Breadth first finds the shortest way to an error; depth first often finds an error sooner.
   bool depth_first = false;
-  // Requires that every state has a way to the end. This finds threads that poll for ever, which
-  // are never stuck. The check costs memory, and works only if all states of the job are visited.
+  // Requires that every state has a way to the end. This finds threads that poll for ever, which do
+  // not count as a deadlock. The check costs memory, and works only if all states of the job are
+  // visited.
   bool end_must_be_reachable = false;
 };
 
@@ -28,7 +29,7 @@ enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kLivelock, kVio
 
 struct Finding {
   Verdict verdict = Verdict::kHolds;
-  std::string text;  // what broke, or which threads are stuck and where
+  std::string text;  // the broken assertion, or the stuck threads and what each waits for
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
   std::string trace;  // the moves that lead to the error, one per line

@@ -13,14 +13,15 @@ namespace {
 using testing::HasSubstr;
 using Cell = ModelAtomics::Atomic<std::uint32_t>;
 
-constexpr auto kStrong = std::memory_order_seq_cst;
+constexpr auto kSeqCst = std::memory_order_seq_cst;
 constexpr auto kRelease = std::memory_order_release;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // Runs one function from its beginning to its end, without checkpoints.
-class Straight final : public CopiedThread<Straight> {
+class StraightLineThread final : public CopiedThread<StraightLineThread> {
  public:
-  Straight(int number, std::function<void()> body) : number_(number), body_(std::move(body)) {}
+  StraightLineThread(int number, std::function<void()> body)
+      : number_(number), body_(std::move(body)) {}
   void write_key(ByteWriter& key) const override {
     key.put(number_);
     key.put(done_);
@@ -49,12 +50,13 @@ class Litmus {
   }
   void thread(std::function<void()> body) {
     const int number = static_cast<int>(scenario_.threads.size());
-    scenario_.threads.push_back({.name = "t" + std::to_string(number),
-                                 .member = number,
-                                 .start = std::make_unique<Straight>(number, std::move(body))});
+    scenario_.threads.push_back(
+        {.name = "t" + std::to_string(number),
+         .member = number,
+         .start = std::make_unique<StraightLineThread>(number, std::move(body))});
   }
   Scenario& scenario() { return scenario_; }
-  Finding explore_it(bool partial_store_order = false) {
+  Finding explore_scenario(bool partial_store_order = false) {
     return explore(scenario_, {.states_max = 100'000, .partial_store_order = partial_store_order});
   }
 
@@ -70,25 +72,25 @@ Verdict store_then_load(std::memory_order order) {
   Cell& x = litmus.cell("x");
   Cell& y = litmus.cell("y");
   const Ghost zeros(litmus.arena(), "zeros");
-  const auto play = [&](Cell& mine, Cell& other) {
-    mine.store(1, order);
-    if (other.load(kStrong) != 0) return;
+  const auto store_and_load = [&](Cell& own_flag, Cell& other_flag) {
+    own_flag.store(1, order);
+    if (other_flag.load(kSeqCst) != 0) return;
     zeros.set(zeros.get() + 1);
     require(litmus.arena(), zeros.get() < 2, "both saw zero");
   };
-  litmus.thread([&] { play(x, y); });
-  litmus.thread([&] { play(y, x); });
-  return litmus.explore_it().verdict;
+  litmus.thread([&] { store_and_load(x, y); });
+  litmus.thread([&] { store_and_load(y, x); });
+  return litmus.explore_scenario().verdict;
 }
 
 TEST(Explorer, AStoreMayPassALaterLoadUnlessItIsSequentiallyConsistent) {
-  EXPECT_EQ(store_then_load(kStrong), Verdict::kHolds);
+  EXPECT_EQ(store_then_load(kSeqCst), Verdict::kHolds);
   EXPECT_EQ(store_then_load(kRelease), Verdict::kViolation);
   EXPECT_EQ(store_then_load(kRelaxed), Verdict::kViolation);
 }
 
 // One thread stores data, then a flag. The other thread must not see the flag without the data.
-Verdict pass_a_message(std::memory_order order, bool partial_store_order) {
+Verdict pass_message(std::memory_order order, bool partial_store_order) {
   Litmus litmus;
   Cell& data = litmus.cell("data");
   Cell& flag = litmus.cell("flag");
@@ -97,21 +99,21 @@ Verdict pass_a_message(std::memory_order order, bool partial_store_order) {
     flag.store(1, order);
   });
   litmus.thread([&] {
-    if (flag.load(kStrong) == 1)
+    if (flag.load(kSeqCst) == 1)
       require(litmus.arena(), data.load(kRelaxed) == 7, "flag before data");
   });
-  return litmus.explore_it(partial_store_order).verdict;
+  return litmus.explore_scenario(partial_store_order).verdict;
 }
 
 TEST(Explorer, StoresStayInOrderOnX86) {
-  EXPECT_EQ(pass_a_message(kRelaxed, false), Verdict::kHolds);
-  EXPECT_EQ(pass_a_message(kRelease, false), Verdict::kHolds);
+  EXPECT_EQ(pass_message(kRelaxed, false), Verdict::kHolds);
+  EXPECT_EQ(pass_message(kRelease, false), Verdict::kHolds);
 }
 
 TEST(Explorer, PartialStoreOrderKeepsReleasesOnly) {
-  EXPECT_EQ(pass_a_message(kRelaxed, true), Verdict::kViolation);
-  EXPECT_EQ(pass_a_message(kRelease, true), Verdict::kHolds);
-  EXPECT_EQ(pass_a_message(kStrong, true), Verdict::kHolds);
+  EXPECT_EQ(pass_message(kRelaxed, true), Verdict::kViolation);
+  EXPECT_EQ(pass_message(kRelease, true), Verdict::kHolds);
+  EXPECT_EQ(pass_message(kSeqCst, true), Verdict::kHolds);
 }
 
 TEST(Explorer, AThreadSeesItsOwnStores) {
@@ -122,8 +124,8 @@ TEST(Explorer, AThreadSeesItsOwnStores) {
     x.store(2, kRelaxed);
     require(litmus.arena(), x.load(kRelaxed) == 2, "own store lost");
   });
-  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
-  EXPECT_EQ(litmus.explore_it(true).verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_scenario(true).verdict, Verdict::kHolds);
 }
 
 TEST(Explorer, AdditionsAreAtomic) {
@@ -132,11 +134,11 @@ TEST(Explorer, AdditionsAreAtomic) {
   const Ghost ended(litmus.arena(), "ended");
   for (int i = 0; i < 3; ++i)
     litmus.thread([&] {
-      x.fetch_add(1, kStrong);
+      x.fetch_add(1, kSeqCst);
       ended.set(ended.get() + 1);
-      if (ended.get() == 3) require(litmus.arena(), x.load(kStrong) == 3, "an addition was lost");
+      if (ended.get() == 3) require(litmus.arena(), x.load(kSeqCst) == 3, "an addition was lost");
     });
-  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kHolds);
 }
 
 TEST(Explorer, AnExchangeSucceedsOnce) {
@@ -146,24 +148,24 @@ TEST(Explorer, AnExchangeSucceedsOnce) {
   for (int i = 0; i < 2; ++i)
     litmus.thread([&] {
       std::uint32_t expected = 0;
-      if (x.compare_exchange_strong(expected, 1, kStrong)) winners.set(winners.get() + 1);
+      if (x.compare_exchange_strong(expected, 1, kSeqCst)) winners.set(winners.get() + 1);
       require(litmus.arena(), expected == 1 || winners.get() == 1, "two winners");
     });
-  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kHolds);
 }
 
-Finding sleep_and_wake(bool bump) {
+Finding sleep_and_wake(bool increments_bell) {
   Litmus litmus;
   Cell& bell = litmus.cell("bell");
   litmus.thread([&] { ModelAtomics::futex_wait(bell, 0, {}); });
   litmus.thread([&] {
-    if (bump) bell.fetch_add(1, kStrong);
+    if (increments_bell) bell.fetch_add(1, kSeqCst);
     ModelAtomics::futex_wake(bell);
   });
-  return litmus.explore_it();
+  return litmus.explore_scenario();
 }
 
-TEST(Explorer, ASleeperWhomNobodyWakesIsADeadlock) {
+TEST(Explorer, AThreadThatIsNeverWokenIsADeadlock) {
   EXPECT_EQ(sleep_and_wake(true).verdict, Verdict::kHolds);
   const Finding finding = sleep_and_wake(false);
   EXPECT_EQ(finding.verdict, Verdict::kDeadlock);
@@ -186,10 +188,10 @@ TEST(Explorer, MembersDieAtAnyPoint) {
     });
     litmus.thread([&] {
       reaped.await(1);
-      require(litmus.arena(), x.load(kStrong) != possible, "this is possible");
+      require(litmus.arena(), x.load(kSeqCst) != possible, "this is possible");
     });
     litmus.scenario().threads[1].daemon = true;  // it waits for ever if the member does not die
-    EXPECT_EQ(litmus.explore_it().verdict, Verdict::kViolation) << possible;
+    EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kViolation) << possible;
   }
 }
 
@@ -208,26 +210,26 @@ TEST(Explorer, AReapedMemberWritesNothing) {
     returned.set(1);
   });
   litmus.scenario().threads[1].daemon = true;
-  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_scenario().verdict, Verdict::kHolds);
 }
 
-TEST(Explorer, AWordThatItsOwnerHasBackMustNotChange) {
+TEST(Explorer, AStoreToAGuardedWordIsAViolation) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
   const Ghost returned(litmus.arena(), "returned");
   litmus.scenario().guards = {{litmus.arena().word_of(&x), returned, 1}};
   litmus.thread([&] { x.store(1, kRelaxed); });
   litmus.thread([&] { returned.set(1); });
-  EXPECT_EQ(litmus.explore_it().text, "x was written after its owner had it back");
+  EXPECT_EQ(litmus.explore_scenario().text, "x was written after its owner had it back");
 }
 
-TEST(Explorer, SaysWhenItStoppedAtTheBound) {
+TEST(Explorer, ReportsThatItStoppedAtTheBound) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
   for (int i = 0; i < 3; ++i)
     litmus.thread([&] {
-      x.fetch_add(1, kStrong);
-      x.fetch_add(1, kStrong);
+      x.fetch_add(1, kSeqCst);
+      x.fetch_add(1, kSeqCst);
     });
   EXPECT_EQ(explore(litmus.scenario(), {.states_max = 10}).verdict, Verdict::kBounded);
 }

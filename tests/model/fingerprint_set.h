@@ -23,12 +23,12 @@ class FingerprintSet {
 
  private:
   bool put_if_absent(std::uint64_t fingerprint) {
-    std::size_t at = fingerprint & (table_.size() - 1);
-    while (table_[at] != 0) {
-      if (table_[at] == fingerprint) return false;
-      at = (at + 1) & (table_.size() - 1);
+    std::size_t index = fingerprint & (table_.size() - 1);
+    while (table_[index] != 0) {
+      if (table_[index] == fingerprint) return false;
+      index = (index + 1) & (table_.size() - 1);
     }
-    table_[at] = fingerprint;
+    table_[index] = fingerprint;
     return true;
   }
   void grow() {

@@ -23,7 +23,7 @@ FlowJob::FlowJob(const Flow& flow, const Options& options)
       flow_(flow),
       slices_(flow.algorithm == FlowAlgorithm::kTwoShots ? options.members : 1) {
   const bool two_shots = flow.algorithm == FlowAlgorithm::kTwoShots;
-  copies_per_slot_ = two_shots ? kWindowParts : kRoundParts;
+  copies_per_slot_ = two_shots ? kWindowParts : kPartsMin;
   if (has(Bug::kOnePartTooFew) || has(Bug::kTwoWindowParts)) --copies_per_slot_;
   copies_per_slot_ = std::min(copies_per_slot_, flow.rounds);
   results_per_slot_ = two_shots ? copies_per_slot_ : 0;
@@ -95,54 +95,55 @@ bool FlowJob::all_expose() const {
                      [](bool exposed) { return exposed; });
 }
 
-Value FlowJob::value(int member, std::uint32_t step, std::int64_t window) {
+Value FlowJob::input_value(int member, std::uint32_t step, std::int64_t window) {
   return Value{step} << 16 | static_cast<Value>(window) << 8 | static_cast<Value>(member + 1);
 }
 
-Value FlowJob::sum(std::uint32_t step, std::int64_t window) const {
+Value FlowJob::input_sum(std::uint32_t step, std::int64_t window) const {
   Value sum = kSumBit;
-  for (int member = 0; member < options().members; ++member) sum += value(member, step, window);
+  for (int member = 0; member < options().members; ++member)
+    sum += input_value(member, step, window);
   return sum;
 }
 
-FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window) {
+FlowJob::Cell& FlowJob::copy_cell(int member, std::uint32_t step, std::int64_t window) {
   const std::int64_t line = std::int64_t{member} * slots() + slot(step);
   return *copy_cells_[static_cast<std::size_t>(line * copies_per_slot_ + part(step, window))];
 }
 
 // Returns the part in which a window lies. In rounds that use all parts, the shipped code chooses
-// the part. Otherwise, the windows use the parts in turn.
+// the part. Otherwise, the windows use the parts one after another.
 std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
-  if (flow_.algorithm != FlowAlgorithm::kRounds || copies_per_slot_ < kRoundParts)
+  if (flow_.algorithm != FlowAlgorithm::kRounds || copies_per_slot_ < kPartsMin)
     return window % copies_per_slot_;
   const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_per_slot_};
   return parts.offset({.sequence = step}, window);
 }
 
-FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t window) {
+FlowJob::Cell& FlowJob::result_cell(int member, std::uint32_t step, std::int64_t window) {
   const std::int64_t line = std::int64_t{member} * slots() + slot(step);
   return *result_cells_[static_cast<std::size_t>(line * results_per_slot_ +
                                                  window % results_per_slot_)];
 }
 
-FlowJob::Cell& FlowJob::exposed(int member, std::int64_t window, int slice) {
+FlowJob::Cell& FlowJob::exposed_cell(int member, std::int64_t window, int slice) {
   return *exposed_cells_[static_cast<std::size_t>((member * flow_.rounds + window) * slices_ +
                                                   slice)];
 }
 
-Value FlowJob::peek(const Cell& cell) {
+Value FlowJob::read_uninterleaved(const Cell& cell) {
   return arena().execution().perform(
       {.action = Action::kLoad, .ghost = true, .word = arena().word_of(&cell)});
 }
 
 std::vector<Scenario::Guard> FlowJob::guards() {
-  std::vector<Scenario::Guard> all;
+  std::vector<Scenario::Guard> all_guards;
   for (int member = 0; member < options().members; ++member)
     for (std::int64_t window = 0; exposes(member) && window < flow_.rounds; ++window)
       for (int slice = 0; slice < slices_; ++slice)
-        all.push_back({arena().word_of(&exposed(member, window, slice)),
-                       returned[static_cast<std::size_t>(member)], member});
-  return all;
+        all_guards.push_back({arena().word_of(&exposed_cell(member, window, slice)),
+                              returned[static_cast<std::size_t>(member)], member});
+  return all_guards;
 }
 
 }  // namespace farandole::model

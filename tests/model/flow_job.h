@@ -1,6 +1,6 @@
 // A flow: steps of one algorithm, one after another, with the flags and the memory that they share.
-// The flags are the shipped ones. Instead of whole buffers the algorithms move a few words: one for
-// each place that could be overwritten too early or read too soon.
+// The flags are those of the shipped code. Instead of whole buffers, the algorithms move a few
+// words: one for each place that could be overwritten or read too early.
 #pragma once
 
 #include <array>
@@ -39,19 +39,19 @@ class FlowJob : public Job {
   bool all_expose() const;
 
   // The input of a member in a window (or round) of a step, and the sum of all inputs there.
-  static Value value(int member, std::uint32_t step, std::int64_t window);
-  Value sum(std::uint32_t step, std::int64_t window) const;
+  static Value input_value(int member, std::uint32_t step, std::int64_t window);
+  Value input_sum(std::uint32_t step, std::int64_t window) const;
 
   // The staging memory of a member, by round or window: its copies, which the others read, and the
   // results that it has reduced.
-  Cell& copy(int member, std::uint32_t step, std::int64_t window);
-  Cell& result(int member, std::uint32_t step, std::int64_t window);
+  Cell& copy_cell(int member, std::uint32_t step, std::int64_t window);
+  Cell& result_cell(int member, std::uint32_t step, std::int64_t window);
   // The memory that a member exposes. `slice` is the number of the member that reduces this slice;
   // 0 if no member does.
-  Cell& exposed(int member, std::int64_t window, int slice);
+  Cell& exposed_cell(int member, std::int64_t window, int slice);
 
   // Reads a cell. No other thread runs between the previous operation and this read.
-  Value peek(const Cell& cell);
+  Value read_uninterleaved(const Cell& cell);
   // Guards for all exposed memory: after a call has failed on the owner of memory, only the owner
   // may write this memory.
   std::vector<Scenario::Guard> guards();

@@ -5,11 +5,11 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 // After a call has failed, the owner of exposed memory stores this value there.
-constexpr Value kGivenBack = 7;
+constexpr Value kValueAfterFailure = 7;
 
 // The value of the closing word that proposes to close the group from this sequence on. The value
 // "closed" is 2 higher.
-constexpr Value proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
+constexpr Value closing_proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool BoardWithBug<Slots>::all_entered() {
 
 template <std::uint32_t Slots>
 bool BoardWithBug<Slots>::all_reached(std::uint32_t phase) {
-  if (job_->has(Bug::kTakesWithoutWaiting)) return true;
+  if (job_->has(Bug::kConsumesWithoutWaiting)) return true;
   if (job_->has(Bug::kExposerDoesNotWait) && phase == job_->flow().rounds) return true;
   if (phase > 0 &&
       job_->has(phase % 2 == 0 ? Bug::kReducesWithoutWaiting : Bug::kFetchesWithoutWaiting))
@@ -58,11 +58,11 @@ ModelAtomics::Atomic<std::uint64_t>& BoardWithBug<Slots>::closing_word() const {
 
 template <std::uint32_t Slots>
 bool BoardWithBug<Slots>::may_run() {
-  if (job_->has(Bug::kRunsWhatIsClosed)) return true;
-  const bool planted = job_->has(Bug::kRunsWhatIsProposed) || job_->has(Bug::kProposalStays);
+  if (job_->has(Bug::kRunsClosedStep)) return true;
+  const bool planted = job_->has(Bug::kRunsProposedStep) || job_->has(Bug::kProposalStays);
   if (!planted) return ModelBoard<Slots>::may_run();
-  const Value seen = closing_word().load(std::memory_order_seq_cst);
-  if (seen == proposal(this->sequence())) return job_->has(Bug::kRunsWhatIsProposed);
+  const Value closing_value = closing_word().load(std::memory_order_seq_cst);
+  if (closing_value == closing_proposal(this->sequence())) return job_->has(Bug::kRunsProposedStep);
   return ModelBoard<Slots>::may_run();
 }
 
@@ -72,11 +72,11 @@ bool BoardWithBug<Slots>::try_close() {
   if (!planted) return ModelBoard<Slots>::try_close();
   if (job_->has(Bug::kClosesWithoutSecondCheck) && this->all_entered()) return false;
   Value open = 0;
-  closing_word().compare_exchange_strong(open, proposal(this->sequence()),
+  closing_word().compare_exchange_strong(open, closing_proposal(this->sequence()),
                                          std::memory_order_seq_cst);
-  if (open == proposal(this->sequence()) + 2) return true;
+  if (open == closing_proposal(this->sequence()) + 2) return true;
   if (job_->has(Bug::kProposalStays) && this->all_entered()) return false;
-  Value proposed = proposal(this->sequence());
+  Value proposed = closing_proposal(this->sequence());
   closing_word().compare_exchange_strong(proposed, proposed + 2, std::memory_order_seq_cst);
   return true;
 }
@@ -87,7 +87,7 @@ FlowMember<Slots>::FlowMember(FlowJob& job, int number)
       doorbells_(&job.doorbells(number)),
       number_(number),
       board_(job, number),
-      live_(std::make_shared<BoardWithBug<Slots>>(job, number)),
+      running_board_(std::make_shared<BoardWithBug<Slots>>(job, number)),
       sequence_(sequence_of(1)) {}
 
 template <std::uint32_t Slots>
@@ -109,7 +109,8 @@ void FlowMember<Slots>::write_key(ByteWriter& key) const {
   key.put(ending_);
   for (const bool flag : {any_member_left_, any_member_died_, prepared_, read_after_give_back_})
     key.put(flag);
-  for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
+  for (const auto value :
+       {ticket_, step_, hook_calls_, advances_, board_.generation(), board_.sequence()})
     key.put(value);
   board_.write_key(key);
   for (const auto& window : memory_)
@@ -172,22 +173,22 @@ void FlowMember<Slots>::run_round() {
     if (any_member_died_) {
       board().abandon();
       ending_ = Ending::kAbandoned;
-      return go_on_or_sleep(true);
+      return continue_or_sleep(true);
     }
-    return go_on_or_sleep(false);
+    return continue_or_sleep(false);
   }
-  if (progress == Progress::kAdvanced) ++moves_;
+  if (progress == Progress::kAdvanced) ++advances_;
   if (progress == Progress::kDone) finish_step();
   if (mode_ == Mode::kOver) return;
-  go_on_or_sleep(true);
+  continue_or_sleep(true);
   if (progress != Progress::kMisprediction) return;
   require(job_->arena(), step_ == job_->flow().misprediction_at, "a wrong identity was read");
   end();
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::go_on_or_sleep(bool moved) {
-  if (moved)
+void FlowMember<Slots>::continue_or_sleep(bool has_advanced) {
+  if (has_advanced)
     wake_up();
   else if (!job_->options().spins)
     mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
@@ -230,7 +231,7 @@ void FlowMember<Slots>::wait_for_writers() {
   // This member has to wait only if other members write to its memory.
   if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsWithoutFence) &&
       any_member_may_write())
-    return go_on_or_sleep(false);
+    return continue_or_sleep(false);
   get_memory_back();
   end();
 }
@@ -259,7 +260,7 @@ void FlowMember<Slots>::get_memory_back() {
   const int slices = is_two_shots() ? board().members() : 1;
   for (std::int64_t window = 0; exposes() && window < job_->flow().rounds; ++window)
     for (int slice = 0; slice < slices; ++slice)
-      job_->exposed(number_, window, slice).store(kGivenBack, kRelaxed);
+      job_->exposed_cell(number_, window, slice).store(kValueAfterFailure, kRelaxed);
   job_->returned[static_cast<std::size_t>(number_)].set(1);
 }
 
@@ -282,7 +283,7 @@ void FlowMember<Slots>::expect(Value found, Value expected, const char* what_bro
 template <std::uint32_t Slots>
 void FlowMember<Slots>::expect_unless_given_back(Value found, Value expected,
                                                  const char* what_broke) {
-  if (found == kGivenBack)
+  if (found == kValueAfterFailure)
     read_after_give_back_ = true;
   else
     expect(found, expected, what_broke);
@@ -290,33 +291,33 @@ void FlowMember<Slots>::expect_unless_given_back(Value found, Value expected,
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::stage(std::int64_t window) {
-  ++hooks_;
+  ++hook_calls_;
   if (exposes()) return;
-  const Value value = job_->value(number_, step_, window);
+  const Value value = job_->input_value(number_, step_, window);
   for (int slice = 0; is_two_shots() && slice < board().members(); ++slice)
     expect(own_memory(window, slice), value, "an input was overwritten before it was staged");
   if (job_->flow().is_inline)
     ModelAtomics::write_bytes(board().own_inline_payload(step_),
                               reinterpret_cast<const std::byte*>(&value), sizeof(value));
   else
-    job_->copy(number_, step_, window).store(value, kRelaxed);
+    job_->copy_cell(number_, step_, window).store(value, kRelaxed);
   // In the shipped layout, a slice of one window may lie where another window has its copies.
-  if (is_two_shots()) job_->result(number_, step_, window).store(value, kRelaxed);
+  if (is_two_shots()) job_->result_cell(number_, step_, window).store(value, kRelaxed);
 }
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter(EntryBarrierType& entry_barrier) {
-  ++hooks_;
+  ++hook_calls_;
   const std::uint64_t input = exposes() ? static_cast<std::uint64_t>(number_) : kNoLocation;
   entry_barrier.enter(0, input, is_two_shots() ? input : kNoLocation);
-  if (job_->has(Bug::kEntersEarly) && step_ < job_->options().steps) enter_ahead();
+  if (job_->has(Bug::kEntersEarly) && step_ < job_->options().steps) enter_next_step();
   if (job_->has(Bug::kWritesEarly)) write_early();
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::enter_ahead() {
-  BoardWithBug<Slots> ahead = board();
-  ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
+void FlowMember<Slots>::enter_next_step() {
+  BoardWithBug<Slots> next_board = board();
+  next_board.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
 }
 
 // Writes to other members' memory before they have entered.
@@ -324,71 +325,74 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::write_early() {
   for (int member = 0; member < board().members(); ++member)
     if (member != number_ && job_->exposes(member))
-      job_->exposed(member, 0, number_).store(job_->value(member, step_, 0), kRelaxed);
+      job_->exposed_cell(member, 0, number_).store(job_->input_value(member, step_, 0), kRelaxed);
 }
 
 template <std::uint32_t Slots>
 std::optional<std::int64_t> FlowMember<Slots>::on_all_arrived() {
-  ++hooks_;
+  ++hook_calls_;
   require(job_->arena(), step_ != job_->flow().misprediction_at, "a misprediction was not seen");
   return job_->flow().rounds;
 }
 
 template <std::uint32_t Slots>
-bool FlowMember<Slots>::take(std::int64_t round) {
-  ++hooks_;
+bool FlowMember<Slots>::consume(std::int64_t round) {
+  ++hook_calls_;
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
     Value found = 0;
     if (job_->exposes(member))
-      found = job_->exposed(member, round, 0).load(kRelaxed);
+      found = job_->exposed_cell(member, round, 0).load(kRelaxed);
     else if (job_->flow().is_inline)
       ModelAtomics::read_bytes(reinterpret_cast<std::byte*>(&found), board().inline_payload(member),
                                sizeof(found));
     else
-      found = job_->copy(member, step_, round).load(kRelaxed);
-    expect_unless_given_back(found, job_->value(member, step_, round), "a wrong part was taken");
+      found = job_->copy_cell(member, step_, round).load(kRelaxed);
+    expect_unless_given_back(found, job_->input_value(member, step_, round),
+                             "a wrong part was taken");
   }
   return true;
 }
 
 template <std::uint32_t Slots>
 bool FlowMember<Slots>::reduce(std::int64_t window) {
-  ++hooks_;
+  ++hook_calls_;
   const int members = board().members();
   for (int member = 0; member < members; ++member) {
     Value found = 0;
     if (job_->exposes(member))
-      found = job_->exposed(member, window, number_).load(kRelaxed);
+      found = job_->exposed_cell(member, window, number_).load(kRelaxed);
     else if (member == number_)
       found = own_memory(window, number_);
     else
-      found = job_->copy(member, step_, window).load(kRelaxed);
-    expect_unless_given_back(found, job_->value(member, step_, window), "a wrong copy was reduced");
+      found = job_->copy_cell(member, step_, window).load(kRelaxed);
+    expect_unless_given_back(found, job_->input_value(member, step_, window),
+                             "a wrong copy was reduced");
   }
-  const Value sum = read_after_give_back_ ? kGivenBack : job_->sum(step_, window);
+  const Value sum = read_after_give_back_ ? kValueAfterFailure : job_->input_sum(step_, window);
   for (int member = 0; member < members; ++member)
-    if (job_->exposes(member)) job_->exposed(member, window, number_).store(sum, kRelaxed);
+    if (job_->exposes(member)) job_->exposed_cell(member, window, number_).store(sum, kRelaxed);
   if (!exposes()) own_memory(window, number_) = sum;
-  if (!job_->all_expose()) job_->result(number_, step_, window).store(sum, kRelaxed);
+  if (!job_->all_expose()) job_->result_cell(number_, step_, window).store(sum, kRelaxed);
   return true;
 }
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::fetch(std::int64_t window) {
-  ++hooks_;
+  ++hook_calls_;
   if (exposes()) return;
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
-    const Value found = job_->result(member, step_, window).load(kRelaxed);
-    expect_unless_given_back(found, job_->sum(step_, window), "a wrong result was fetched");
+    const Value found = job_->result_cell(member, step_, window).load(kRelaxed);
+    expect_unless_given_back(found, job_->input_sum(step_, window), "a wrong result was fetched");
     own_memory(window, member) = found;
   }
 }
 
 template <std::uint32_t Slots>
 Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
-  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : own_memory(window, slice);
+  return exposes() ? job_->read_uninterleaved(job_->exposed_cell(number_, window, slice))
+                   : own_memory(window, slice);
 }
 
 // The owner of the memory checks the result and stores its next input at once.
@@ -404,10 +408,10 @@ void FlowMember<Slots>::finish_step() {
   if (is_two_shots())
     for (std::int64_t window = 0; window < job_->flow().rounds; ++window)
       for (int slice = 0; slice < board().members(); ++slice)
-        expect(result_in_memory(window, slice), job_->sum(step_, window), "a wrong sum");
+        expect(result_in_memory(window, slice), job_->input_sum(step_, window), "a wrong sum");
   ++step_;
-  hooks_ = 0;
-  moves_ = 0;
+  hook_calls_ = 0;
+  advances_ = 0;
   if (ending_ != Ending::kNone) return fail();
   if (step_ > job_->options().steps) return;
   fill_memory(step_);
@@ -419,9 +423,9 @@ void FlowMember<Slots>::fill_memory(std::uint32_t step) {
   const int slices = is_two_shots() ? board().members() : 1;
   for (std::int64_t window = 0; window < job_->flow().rounds; ++window) {
     for (int slice = 0; slice < slices; ++slice) {
-      const Value value = job_->value(number_, step, window);
+      const Value value = job_->input_value(number_, step, window);
       if (exposes())
-        job_->exposed(number_, window, slice).store(value, kRelaxed);
+        job_->exposed_cell(number_, window, slice).store(value, kRelaxed);
       else if (is_two_shots())
         own_memory(window, slice) = value;
     }

@@ -37,8 +37,8 @@ class BoardWithBug : public ModelBoard<Slots> {
   // Planted bugs change this word themselves, without the functions of the shipped board.
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
-  // A spinning member does not publish whom it awaits, and begins each check with the first member.
-  // This saves states, and makes a difference only for members that sleep.
+  // A spinning member does not publish for which member it waits, and begins each check with member
+  // 0. This reduces the number of states. It makes a difference only for members that sleep.
   void begin_check() {
     if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
@@ -55,7 +55,7 @@ class EntryBarrierWithBug : public BasicEntryBarrier<BoardWithBug<Slots>> {
       : Base(board, identity), job_(&job) {}
 
   Progress check_arrivals() const {
-    return job_->has(Bug::kArrivesAlone) ? Progress::kDone : Base::check_arrivals();
+    return job_->has(Bug::kRunsBeforeAllArrive) ? Progress::kDone : Base::check_arrivals();
   }
 
  private:
@@ -76,7 +76,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void stage(std::int64_t window);
   void enter(EntryBarrierType& entry_barrier);
   std::optional<std::int64_t> on_all_arrived();
-  bool take(std::int64_t round);
+  bool consume(std::int64_t round);
   bool reduce(std::int64_t window);
   void fetch(std::int64_t window);
 
@@ -92,13 +92,13 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
 
-  BoardWithBug<Slots>& board() const { return *live_; }
+  BoardWithBug<Slots>& board() const { return *running_board_; }
   Sequence sequence_of(std::uint32_t step) const;
   void begin();
   void run_round();
   void end();
   void check_whether_to_end();
-  void go_on_or_sleep(bool moved);
+  void continue_or_sleep(bool has_advanced);
   void wait_for_writers();
   bool any_member_may_write() const;
   void fail();
@@ -106,7 +106,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void finish_step();
   void get_memory_back();
   void fill_memory(std::uint32_t step);
-  void enter_ahead();
+  void enter_next_step();
   void write_early();
   void wake_up();
 
@@ -125,7 +125,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   BoardWithBug<Slots> board_;  // as it was at the last checkpoint
   // The board that the sequences refer to. All copies of this thread share it; only one of them
   // runs at a time.
-  std::shared_ptr<BoardWithBug<Slots>> live_;
+  std::shared_ptr<BoardWithBug<Slots>> running_board_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
   Ending ending_ = Ending::kNone;
@@ -134,13 +134,12 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;
-  // How far the sequence has come: hooks_ counts the calls of stage(), enter() and the other
-  // functions that the sequences call, and moves_ counts the rounds that have advanced the
-  // sequence.
-  std::uint32_t hooks_ = 0;
-  std::uint32_t moves_ = 0;
-  // This member has read memory that its owner had already got back, or a sum that contains such a
-  // value.
+  // How far the sequence has come: hook_calls_ counts the calls of stage(), enter() and the other
+  // functions that the sequences call. advances_ counts the rounds that have advanced the sequence.
+  std::uint32_t hook_calls_ = 0;
+  std::uint32_t advances_ = 0;
+  // This member has read memory after the owner had got it back, or a sum that contains a value
+  // from such memory.
   bool read_after_give_back_ = false;
   // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};

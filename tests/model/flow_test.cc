@@ -1,7 +1,7 @@
-// Explores the sequences of flags of the algorithms. With two, three and four members, one of which
-// may die at any point, the explorer finds no error in the shipped code, and it finds every planted
-// bug. The output says which jobs were explored to their end ("holds"), and which only to a bound.
-// FARANDOLE_MODEL_STATES raises this bound.
+// Explores the sequences of flags of the algorithms. There are two, three or four members, and one
+// of them may die at any point. The explorer finds no error in the shipped code, and it finds every
+// planted bug. The output says which jobs were explored to their end ("holds"), and which only to a
+// bound. FARANDOLE_MODEL_STATES raises this bound.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -32,21 +32,24 @@ struct NamedFlow {
   const char* name;
   Flow flow;
 };
-constexpr std::array<bool, kFlowMembersMax> kAll = {true, true, true, true};
-constexpr std::array<bool, kFlowMembersMax> kFirst = {true};
+constexpr std::array<bool, kFlowMembersMax> kAllExpose = {true, true, true, true};
+constexpr std::array<bool, kFlowMembersMax> kFirstExposes = {true};
 constexpr NamedFlow kBarrier = {"Barrier", {.algorithm = FlowAlgorithm::kBarrier, .rounds = 0}};
-constexpr NamedFlow kInline = {"OneShotInline", {.is_inline = true}};
-constexpr NamedFlow kOneShot = {"OneShotStaged", {}};
-constexpr NamedFlow kRounds = {"Rounds", {.rounds = kRoundParts + 2}};
-constexpr NamedFlow kExposedRounds = {"RoundsExposed", {.rounds = 2, .exposes = kAll}};
-constexpr NamedFlow kMixedRounds = {"RoundsMixed", {.rounds = 2, .exposes = kFirst}};
-constexpr NamedFlow kShots = {"TwoShots", {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 4}};
-constexpr NamedFlow kExposedShots = {"TwoShotsExposed",
-                                     {.algorithm = FlowAlgorithm::kTwoShots, .exposes = kAll}};
-constexpr NamedFlow kMixedShots = {
-    "TwoShotsMixed", {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 2, .exposes = kFirst}};
-constexpr std::array kFlows = {kBarrier,     kInline, kOneShot,      kRounds,    kExposedRounds,
-                               kMixedRounds, kShots,  kExposedShots, kMixedShots};
+constexpr NamedFlow kOneShotInline = {"OneShotInline", {.is_inline = true}};
+constexpr NamedFlow kOneShotStaged = {"OneShotStaged", {}};
+constexpr NamedFlow kRoundsStaged = {"Rounds", {.rounds = kPartsMin + 2}};
+constexpr NamedFlow kRoundsExposed = {"RoundsExposed", {.rounds = 2, .exposes = kAllExpose}};
+constexpr NamedFlow kRoundsMixed = {"RoundsMixed", {.rounds = 2, .exposes = kFirstExposes}};
+constexpr NamedFlow kTwoShotsStaged = {"TwoShots",
+                                       {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 4}};
+constexpr NamedFlow kTwoShotsExposed = {
+    "TwoShotsExposed", {.algorithm = FlowAlgorithm::kTwoShots, .exposes = kAllExpose}};
+constexpr NamedFlow kTwoShotsMixed = {
+    "TwoShotsMixed",
+    {.algorithm = FlowAlgorithm::kTwoShots, .rounds = 2, .exposes = kFirstExposes}};
+constexpr std::array kFlows = {kBarrier,        kOneShotInline,   kOneShotStaged,
+                               kRoundsStaged,   kRoundsExposed,   kRoundsMixed,
+                               kTwoShotsStaged, kTwoShotsExposed, kTwoShotsMixed};
 
 Finding explore_flow(const Flow& flow, const Options& options, const Limits& limits) {
   FlowJob job(flow, options);
@@ -97,23 +100,23 @@ void expect_to_hold_up_to_the_bound(const NamedFlow& named_flow, const Options& 
   }
 }
 
-std::string printed(const testing::TestParamInfo<NamedFlow>& info) { return info.param.name; }
+std::string case_name(const testing::TestParamInfo<NamedFlow>& info) { return info.param.name; }
 
-class EachFlow : public testing::TestWithParam<NamedFlow> {};
+class FlowTest : public testing::TestWithParam<NamedFlow> {};
 
-INSTANTIATE_TEST_SUITE_P(Flow, EachFlow, testing::ValuesIn(kFlows), printed);
+INSTANTIATE_TEST_SUITE_P(Flow, FlowTest, testing::ValuesIn(kFlows), case_name);
 
-TEST_P(EachFlow, HoldsWithTwo) {
+TEST_P(FlowTest, HoldsWithTwoMembers) {
   expect_to_hold(GetParam(), {.steps = 4});
   expect_to_hold(GetParam(), {.steps = 4}, {.partial_store_order = true});
 }
 
-TEST_P(EachFlow, HoldsWithTwoAndADeath) {
+TEST_P(FlowTest, HoldsWithTwoMembersAndADeath) {
   for (const int mortal : {0, 1}) expect_to_hold(GetParam(), {.steps = 3, .mortal = mortal});
   expect_to_hold(GetParam(), {.steps = 2, .mortal = 1}, {.partial_store_order = true});
 }
 
-TEST_P(EachFlow, HoldsWithThreeThatSpin) {
+TEST_P(FlowTest, HoldsWithThreeSpinningMembers) {
   const Flow& flow = GetParam().flow;
   const bool is_large = flow.rounds > (flow.algorithm == FlowAlgorithm::kTwoShots ? 1 : 2);
   for (const int mortal : {-1, 1}) {
@@ -125,12 +128,12 @@ TEST_P(EachFlow, HoldsWithThreeThatSpin) {
   }
 }
 
-TEST_P(EachFlow, HoldsWithThreeUpToTheBound) {
+TEST_P(FlowTest, HoldsWithThreeMembersUpToTheBound) {
   expect_to_hold_up_to_the_bound(GetParam(), {.members = 3, .steps = 3});
   expect_to_hold_up_to_the_bound(GetParam(), {.members = 3, .steps = 3, .mortal = 2});
 }
 
-TEST_P(EachFlow, HoldsWithFourUpToTheBound) {
+TEST_P(FlowTest, HoldsWithFourMembersUpToTheBound) {
   Options options = {.members = 4, .steps = 3, .spins = true};
   expect_to_hold_up_to_the_bound(GetParam(), options);
   options.mortal = 3;
@@ -139,9 +142,9 @@ TEST_P(EachFlow, HoldsWithFourUpToTheBound) {
   expect_to_hold_up_to_the_bound(GetParam(), options);
 }
 
-// One member may end at any time. Each step still has one outcome on all members, and no member
-// writes memory that its owner has back.
-TEST_P(EachFlow, HoldsWithTwoAndAQuitter) {
+// One member may end at any time. Each step still has the same outcome on all members, and no
+// member writes to memory after its owner has got it back.
+TEST_P(FlowTest, HoldsWithTwoMembersAndAnEarlyEnd) {
   const bool is_large =
       GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 1;
   for (const int quitter : {0, 1}) {
@@ -155,7 +158,7 @@ TEST_P(EachFlow, HoldsWithTwoAndAQuitter) {
   expect_to_hold(GetParam(), {.steps = 2, .quitter = 1}, {.partial_store_order = true});
 }
 
-TEST_P(EachFlow, HoldsWithThreeThatSpinAndAQuitter) {
+TEST_P(FlowTest, HoldsWithThreeSpinningMembersAndAnEarlyEnd) {
   const Options options = {.members = 3, .steps = 2, .spins = true, .quitter = 1};
   if (GetParam().flow.algorithm == FlowAlgorithm::kTwoShots || GetParam().flow.rounds > 2)
     expect_to_hold_up_to_the_bound(GetParam(), options);
@@ -163,14 +166,14 @@ TEST_P(EachFlow, HoldsWithThreeThatSpinAndAQuitter) {
     expect_to_hold(GetParam(), options);
 }
 
-TEST_P(EachFlow, HoldsWithAQuitterAndADeathUpToTheBound) {
+TEST_P(FlowTest, HoldsWithAnEarlyEndAndADeathUpToTheBound) {
   expect_to_hold_up_to_the_bound(
       GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .quitter = 1});
 }
 
-// All members see the misprediction. No member writes data, and none sleeps for ever.
+// All members see the misprediction. No member writes data, and no member sleeps for ever.
 TEST(Flow, AMispredictionIsSeenByAll) {
-  for (NamedFlow named_flow : {kBarrier, kRounds, kExposedShots}) {
+  for (NamedFlow named_flow : {kBarrier, kRoundsStaged, kTwoShotsExposed}) {
     named_flow.flow.misprediction_at = 2;
     expect_to_hold(named_flow, {.steps = 3});
     expect_to_hold(named_flow, {.steps = 3, .mortal = 1});
@@ -193,35 +196,35 @@ const std::vector<PlantedBug>& planted_bugs() {
   constexpr std::string_view kWrongCopy = "a wrong copy was reduced";
   constexpr std::string_view kWrongResult = "a wrong result was fetched";
   static const std::vector<PlantedBug> bugs = {
-      {"weak phase store", kWeakPhase, kRounds, kSleeps},
-      {"weak phase store", kWeakPhase, kShots, kSleeps},
-      {"phase without a bell", kPhaseWithoutBell, kRounds, kSleeps},
-      {"phase without a bell", kPhaseWithoutBell, kExposedRounds, kSleeps},
-      {"phase without a bell", kPhaseWithoutBell, kShots, kSleeps},
+      {"weak phase store", kWeakPhase, kRoundsStaged, kSleeps},
+      {"weak phase store", kWeakPhase, kTwoShotsStaged, kSleeps},
+      {"phase without a bell", kPhaseWithoutBell, kRoundsStaged, kSleeps},
+      {"phase without a bell", kPhaseWithoutBell, kRoundsExposed, kSleeps},
+      {"phase without a bell", kPhaseWithoutBell, kTwoShotsStaged, kSleeps},
       {"enters the next step early", kEntersEarly, kBarrier, ""},
-      {"enters the next step early", kEntersEarly, kOneShot, ""},
-      {"enters the next step early", kEntersEarly, kShots, ""},
+      {"enters the next step early", kEntersEarly, kOneShotStaged, ""},
+      {"enters the next step early", kEntersEarly, kTwoShotsStaged, ""},
       {"one slot only", kOneSlot, kBarrier, ""},
-      {"one slot only", kOneSlot, kInline, ""},
-      {"one slot only", kOneSlot, kOneShot, ""},
+      {"one slot only", kOneSlot, kOneShotInline, ""},
+      {"one slot only", kOneSlot, kOneShotStaged, ""},
       // With one slot, a member of Rounds waits for a phase that was overwritten.
-      {"one slot only", kOneSlot, kRounds, kSleeps},
-      {"one slot only", kOneSlot, kShots, kWrongResult},
-      {"word before the data inside the line", kWordBeforePayload, kInline, ""},
-      {"runs before all have arrived", kArrivesAlone, kOneShot, kWrongPart},
-      {"runs before all have arrived", kArrivesAlone, kExposedShots, kWrongCopy},
-      {"output written before all have entered", kWritesEarly, kExposedShots, ""},
-      {"output written before all have entered", kWritesEarly, kMixedShots, ""},
-      {"phase before the data", kPhaseBeforeData, kRounds, kWrongPart},
-      {"phase before the data", kPhaseBeforeData, kShots, ""},
-      {"takes a part without waiting", kTakesWithoutWaiting, kRounds, kWrongPart},
-      {"one part less", kOnePartTooFew, kRounds, kWrongPart},
-      {"exposer does not wait", kExposerDoesNotWait, kExposedRounds, kWrongPart},
-      {"exposer does not wait", kExposerDoesNotWait, kMixedRounds, kWrongPart},
-      {"exposer does not wait", kFetchesWithoutWaiting, kExposedShots, "a wrong sum"},
-      {"reduces without waiting", kReducesWithoutWaiting, kShots, kWrongCopy},
-      {"fetches without waiting", kFetchesWithoutWaiting, kShots, kWrongResult},
-      {"two parts for windows", kTwoWindowParts, kShots, kWrongResult},
+      {"one slot only", kOneSlot, kRoundsStaged, kSleeps},
+      {"one slot only", kOneSlot, kTwoShotsStaged, kWrongResult},
+      {"word before the data inside the line", kWordBeforePayload, kOneShotInline, ""},
+      {"runs before all have arrived", kRunsBeforeAllArrive, kOneShotStaged, kWrongPart},
+      {"runs before all have arrived", kRunsBeforeAllArrive, kTwoShotsExposed, kWrongCopy},
+      {"output written before all have entered", kWritesEarly, kTwoShotsExposed, ""},
+      {"output written before all have entered", kWritesEarly, kTwoShotsMixed, ""},
+      {"phase before the data", kPhaseBeforeData, kRoundsStaged, kWrongPart},
+      {"phase before the data", kPhaseBeforeData, kTwoShotsStaged, ""},
+      {"takes a part without waiting", kConsumesWithoutWaiting, kRoundsStaged, kWrongPart},
+      {"one part less", kOnePartTooFew, kRoundsStaged, kWrongPart},
+      {"exposer does not wait", kExposerDoesNotWait, kRoundsExposed, kWrongPart},
+      {"exposer does not wait", kExposerDoesNotWait, kRoundsMixed, kWrongPart},
+      {"exposer does not wait", kFetchesWithoutWaiting, kTwoShotsExposed, "a wrong sum"},
+      {"reduces without waiting", kReducesWithoutWaiting, kTwoShotsStaged, kWrongCopy},
+      {"fetches without waiting", kFetchesWithoutWaiting, kTwoShotsStaged, kWrongResult},
+      {"two parts for windows", kTwoWindowParts, kTwoShotsStaged, kWrongResult},
   };
   return bugs;
 }
@@ -253,15 +256,16 @@ const std::vector<EndingBug>& ending_bugs() {
   const Options quits = {.steps = 2, .quitter = 0};
   const Options dies = {.members = 3, .steps = 1, .spins = true, .mortal = 2};
   static const std::vector<EndingBug> bugs = {
-      {"runs what is closed", kRunsWhatIsClosed, kInline, quits, kTwoOutcomes},
-      {"runs what is closed", kRunsWhatIsClosed, kBarrier, quits, kTwoOutcomes},
-      {"runs what is closed", kRunsWhatIsClosed, kExposedShots, quits, ""},
-      {"runs what is proposed", kRunsWhatIsProposed, kInline, quits, ""},
-      {"closes without a second check", kClosesWithoutSecondCheck, kInline, quits, ""},
-      {"a proposal stays", kProposalStays, kInline, quits, "has left before it had completed"},
-      {"returns without a fence", kReturnsWithoutFence, kExposedShots, dies, kWritten},
-      {"returns without a fence", kReturnsWithoutFence, kMixedShots, dies, kWritten},
-      {"death declared while it runs", kDeathWhileRunning, kExposedShots, dies, kWritten},
+      {"runs what is closed", kRunsClosedStep, kOneShotInline, quits, kTwoOutcomes},
+      {"runs what is closed", kRunsClosedStep, kBarrier, quits, kTwoOutcomes},
+      {"runs what is closed", kRunsClosedStep, kTwoShotsExposed, quits, ""},
+      {"runs what is proposed", kRunsProposedStep, kOneShotInline, quits, ""},
+      {"closes without a second check", kClosesWithoutSecondCheck, kOneShotInline, quits, ""},
+      {"a proposal stays", kProposalStays, kOneShotInline, quits,
+       "has left before it had completed"},
+      {"returns without a fence", kReturnsWithoutFence, kTwoShotsExposed, dies, kWritten},
+      {"returns without a fence", kReturnsWithoutFence, kTwoShotsMixed, dies, kWritten},
+      {"death declared while it runs", kDeathWhileRunning, kTwoShotsExposed, dies, kWritten},
   };
   return bugs;
 }
@@ -281,7 +285,7 @@ TEST(Flow, EveryEndingBugIsFound) {
 
 // An exposer that sees a death gets its memory back while another member still reads it.
 TEST(Flow, AStepCompletedWithGivenBackMemoryIsFound) {
-  for (const NamedFlow& named_flow : {kExposedRounds, kMixedRounds}) {
+  for (const NamedFlow& named_flow : {kRoundsExposed, kRoundsMixed}) {
     const Options options = {.members = 3,
                              .steps = 2,
                              .spins = true,
@@ -295,17 +299,17 @@ TEST(Flow, AStepCompletedWithGivenBackMemoryIsFound) {
 
 // Spinning members never sleep, so they cannot show a bug that leaves a member asleep. All other
 // bugs are found, even one that makes a member wait for ever.
-TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
+TEST(Flow, ThreeSpinningMembersShowThePlantedBugs) {
   for (const PlantedBug& planted : planted_bugs()) {
-    const bool waits = planted.bug == Bug::kOneSlot && planted.text == kSleeps;
-    if (planted.text == kSleeps && !waits) continue;
+    const bool waits_for_ever = planted.bug == Bug::kOneSlot && planted.text == kSleeps;
+    if (planted.text == kSleeps && !waits_for_ever) continue;
     const Options options = {.members = 3, .steps = 3, .spins = true, .bug = planted.bug};
     const Finding finding =
         explore_flow(planted.named_flow.flow, options, {.end_must_be_reachable = true});
     const std::string name = std::string(planted.name) + ", " + planted.named_flow.name;
     print(name + ", three that spin", finding);
     EXPECT_TRUE(finding.verdict == Verdict::kViolation ||
-                (waits && finding.verdict == Verdict::kLivelock))
+                (waits_for_ever && finding.verdict == Verdict::kLivelock))
         << name;
   }
 }

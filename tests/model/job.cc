@@ -8,9 +8,10 @@ namespace farandole::model {
 namespace {
 
 std::vector<Ghost> ghosts(Arena& arena, const char* name, std::size_t count) {
-  std::vector<Ghost> all;
-  for (std::size_t i = 0; i < count; ++i) all.emplace_back(arena, format_text("{}[{}]", name, i));
-  return all;
+  std::vector<Ghost> created;
+  for (std::size_t i = 0; i < count; ++i)
+    created.emplace_back(arena, format_text("{}[{}]", name, i));
+  return created;
 }
 
 std::size_t board_bytes(const Options& options) {
@@ -105,8 +106,8 @@ void Job::mark_board() {
 
 ModelAtomics::Atomic<std::uint32_t>& Job::awaited(int member) {
   std::byte* const end = board_ + board_bytes(options_);
-  auto* const all = reinterpret_cast<ModelBoard<kSlots>::Waiting*>(end) - options_.members;
-  return all[member].awaited;
+  auto* const created = reinterpret_cast<ModelBoard<kSlots>::Waiting*>(end) - options_.members;
+  return created[member].awaited;
 }
 
 ModelDoorbells::Line& Job::bell_line(int member) {
@@ -115,9 +116,9 @@ ModelDoorbells::Line& Job::bell_line(int member) {
 }
 
 std::vector<int> Job::ranks() const {
-  std::vector<int> all(static_cast<std::size_t>(options_.members));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+  std::vector<int> created(static_cast<std::size_t>(options_.members));
+  std::iota(created.begin(), created.end(), 0);
+  return created;
 }
 
 void Job::ring_all() {
@@ -129,7 +130,8 @@ void Job::ring_all() {
 }
 
 Value Job::identity(int member, std::uint32_t generation, std::uint32_t step) const {
-  const bool differs = generation == 1 && step >= options_.differ_from && member % 2 == 1;
+  const bool differs =
+      generation == 1 && step >= options_.identities_differ_from && member % 2 == 1;
   return identity_of(differs ? 1000 + step : step);
 }
 

@@ -57,10 +57,10 @@ enum class Bug : std::uint8_t {
   kIdentityWithoutStepNumber,
   // These bugs break a rule in the sequences of the algorithms.
   kEntersEarly,
-  kArrivesAlone,
+  kRunsBeforeAllArrive,
   kWritesEarly,
   kPhaseBeforeData,
-  kTakesWithoutWaiting,
+  kConsumesWithoutWaiting,
   kReducesWithoutWaiting,
   kFetchesWithoutWaiting,
   kExposerDoesNotWait,
@@ -68,8 +68,8 @@ enum class Bug : std::uint8_t {
   kOnePartTooFew,
   kTwoWindowParts,
   // These bugs break a rule about how members end.
-  kRunsWhatIsClosed,
-  kRunsWhatIsProposed,
+  kRunsClosedStep,
+  kRunsProposedStep,
   kClosesWithoutSecondCheck,
   kProposalStays,
   kReturnsWithoutFence,
@@ -79,15 +79,16 @@ enum class Bug : std::uint8_t {
 struct Options {
   int members = 2;
   std::uint32_t steps = 2;
-  bool two_phase = false;           // if false, the entries contain the data
-  bool polls = false;               // a member checks once before it prepares to sleep
-  bool spins = false;               // members never sleep (flows only), which saves states
-  int mortal = -1;                  // this member may die, the others watch it
-  bool rollback = false;            // the coordinator stops all members once, at any time
-  std::uint32_t differ_from = ~0u;  // from this step on, identities differ in generation 1
-  int leaver = -1;                  // this member leaves after its first step
-  int quitter = -1;                 // this member may want to end at any time (flows only)
-  bool late_submit = false;         // another thread of member 0 submits its last step
+  bool two_phase = false;  // if false, the entries contain the data
+  bool polls = false;      // a member checks once before it prepares to sleep
+  bool spins = false;      // members never sleep (flows only), which saves states
+  int mortal = -1;         // this member may die, the others watch it
+  bool rollback = false;   // the coordinator stops all members once, at any time
+  // From this step on, the identities of the members differ in generation 1.
+  std::uint32_t identities_differ_from = ~0u;
+  int leaver = -1;           // this member leaves after its first step
+  int quitter = -1;          // this member may want to end at any time (flows only)
+  bool late_submit = false;  // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
 };
 
@@ -115,20 +116,20 @@ class Job {
   Arena& arena() { return arena_; }
   ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
   ModelDoorbells::Line& bell_line(int member);
-  // The word in which a member publishes whom it waits for.
+  // The word in which a member publishes for which member it waits.
   ModelAtomics::Atomic<std::uint32_t>& awaited(int member);
   std::byte* board_memory() const { return board_; }
   std::vector<int> ranks() const;
   // Rings all bells without checking who is asleep, as close() does.
   void ring_all();
 
-  // In generation 1, odd members use other identities from step `differ_from` on.
+  // In generation 1, odd members use other identities from step `identities_differ_from` on.
   Value identity(int member, std::uint32_t generation, std::uint32_t step) const;
   std::int64_t payload(int member, std::uint32_t generation, std::uint32_t step) const;
   std::int64_t sum(std::uint32_t generation, std::uint32_t step) const;
 
-  // Facts outside the protocol. A vector is indexed by member, unless its comment names another
-  // index.
+  // State that only the checks and the companions use, not the protocol. A vector is indexed by
+  // member, unless its comment names another index.
   std::vector<Ghost> reaped;
   std::vector<Ghost> inbox;        // messages of the watch thread: 1 stop, 2 answer
   std::vector<Ghost> reports;      // a packed Report
@@ -152,10 +153,10 @@ class Job {
 };
 
 // A Report as one value, which is never 0.
-constexpr Value packed(const Report& report) {
+constexpr Value pack(const Report& report) {
   return Value{report.completed + 1} << 32 | report.identity << 1 | report.entered;
 }
-constexpr Report unpacked(Value value) {
+constexpr Report unpack(Value value) {
   Report report = {};
   report.completed = static_cast<std::uint32_t>(value >> 32) - 1;
   report.entered = value & 1;

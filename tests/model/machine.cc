@@ -14,14 +14,14 @@ static_assert(std::has_unique_object_representations_v<MachineState>);
 static_assert(sizeof(MachineState) % sizeof(std::uint64_t) == 0);
 
 constexpr bool is_buffered(const Operation& operation) {
-  return operation.action == Action::kStore && !operation.strong && !operation.ghost;
+  return operation.action == Action::kStore && !operation.drains_buffer && !operation.ghost;
 }
 
 // True if others see the operation at once, after everything that the thread stored before.
 constexpr bool needs_empty_buffer(const Operation& operation) {
   switch (operation.action) {
     case Action::kStore:
-      return operation.strong;
+      return operation.drains_buffer;
     case Action::kAdd:
     case Action::kCompareExchange:
     case Action::kFutexWait:
@@ -83,31 +83,31 @@ Machine::Machine(const Scenario& scenario, bool partial_store_order)
 MachineState Machine::start() {
   broken_assertion_.reset();
   MachineState state{};
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    state.threads[who].local = automaton_.start(*scenario_.threads[who].start);
-    advance_alone(who, state);
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    state.threads[thread_index].local = automaton_.start(*scenario_.threads[thread_index].start);
+    advance_alone(thread_index, state);
   }
   return state;
 }
 
-bool Machine::alive(const MachineState& state, std::size_t thread) const {
+bool Machine::is_alive(const MachineState& state, std::size_t thread) const {
   const auto member = static_cast<std::size_t>(scenario_.threads[thread].member);
   return (state.dead & bit(member)) == 0;
 }
 
-bool Machine::mortal(std::size_t thread) const {
+bool Machine::may_die(std::size_t thread) const {
   const auto member = static_cast<std::size_t>(scenario_.threads[thread].member);
   return member < scenario_.mortal.size() && scenario_.mortal[member];
 }
 
 bool Machine::can_step(const MachineState& state, std::size_t thread) const {
-  if (!alive(state, thread)) return false;
-  const Thread& me = state.threads[thread];
-  const Operation& next = automaton_.pending(me.local);
-  if (next.action == Action::kEnd || me.asleep != 0) return false;
+  if (!is_alive(state, thread)) return false;
+  const Thread& thread_state = state.threads[thread];
+  const Operation& next = automaton_.pending(thread_state.local);
+  if (next.action == Action::kEnd || thread_state.asleep != 0) return false;
   if (next.action == Action::kAwait) return values_[state.memory[next.word]] >= next.operand;
-  if (is_buffered(next)) return me.buffered < kBufferedMax;
-  return me.buffered == 0 || !needs_empty_buffer(next);
+  if (is_buffered(next)) return thread_state.buffered < kBufferedMax;
+  return thread_state.buffered == 0 || !needs_empty_buffer(next);
 }
 
 bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
@@ -117,20 +117,21 @@ bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
                       [&](const auto& older) { return older.word == thread.buffer[entry].word; });
 }
 
-void Machine::choices(const MachineState& state, std::vector<Choice>& into) const {
+void Machine::list_choices(const MachineState& state, std::vector<Choice>& into) const {
   into.clear();
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    const Operation& next = automaton_.pending(state.threads[who].local);
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    const Operation& next = automaton_.pending(state.threads[thread_index].local);
     // The value of an awaited word never falls, so the explorer misses no behaviour if this thread
     // goes first.
-    if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
-    into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
+    if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, thread_index))
+      continue;
+    into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(thread_index), 0});
     return;
   }
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    const auto number = static_cast<std::uint8_t>(who);
-    if (can_step(state, who)) into.push_back({Choice::Kind::kStep, number, 0});
-    const Thread& thread = state.threads[who];
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    const auto number = static_cast<std::uint8_t>(thread_index);
+    if (can_step(state, thread_index)) into.push_back({Choice::Kind::kStep, number, 0});
+    const Thread& thread = state.threads[thread_index];
     for (std::uint8_t entry = 0; entry < thread.buffered; ++entry)
       if (can_drain(thread, entry)) into.push_back({Choice::Kind::kDrain, number, entry});
   }
@@ -148,50 +149,51 @@ std::optional<std::string> Machine::apply(const Choice& choice, MachineState& st
   broken_assertion_.reset();
   switch (choice.kind) {
     case Choice::Kind::kStep:
-      step(choice.who, state);
+      step(choice.index, state);
       break;
     case Choice::Kind::kDrain:
-      drain(choice.who, choice.entry, state);
+      drain(choice.index, choice.entry, state);
       break;
     case Choice::Kind::kDie:
-      die(choice.who, state);
+      die(choice.index, state);
       break;
     case Choice::Kind::kReap:
-      reap(choice.who, state);
+      reap(choice.index, state);
       break;
   }
   return broken_assertion_;
 }
 
-void Machine::step(std::size_t who, MachineState& state) {
-  Thread& me = state.threads[who];
-  const Operation operation = automaton_.pending(me.local);
+void Machine::step(std::size_t thread_index, MachineState& state) {
+  Thread& thread_state = state.threads[thread_index];
+  const Operation operation = automaton_.pending(thread_state.local);
   if (operation.action == Action::kFutexWait &&
       values_[state.memory[operation.word]] == operation.expected) {
-    me.asleep = 1;
+    thread_state.asleep = 1;
     return;
   }
-  me.local = automaton_.after(me.local, execute(operation, who, state));
-  advance_alone(who, state);
+  thread_state.local =
+      automaton_.state_after(thread_state.local, execute(operation, thread_index, state));
+  advance_alone(thread_index, state);
 }
 
-void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
-  Thread& me = state.threads[who];
-  const auto drained = me.buffer.begin() + static_cast<long>(entry);
+void Machine::drain(std::size_t thread_index, std::size_t entry, MachineState& state) {
+  Thread& thread_state = state.threads[thread_index];
+  const auto drained = thread_state.buffer.begin() + static_cast<long>(entry);
   const auto stored = *drained;
-  std::move(drained + 1, me.buffer.begin() + me.buffered, drained);
-  me.buffer[--me.buffered] = {};
-  commit(stored.word, stored.value, who, state);
-  if (alive(state, who)) advance_alone(who, state);
+  std::move(drained + 1, thread_state.buffer.begin() + thread_state.buffered, drained);
+  thread_state.buffer[--thread_state.buffered] = {};
+  commit(stored.word, stored.value, thread_index, state);
+  if (is_alive(state, thread_index)) advance_alone(thread_index, state);
 }
 
 void Machine::die(std::size_t member, MachineState& state) {
   ++state.deaths;
   state.dead |= bit(member);
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    if (alive(state, who)) continue;
-    state.threads[who].local = 0;
-    state.threads[who].asleep = 0;
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    if (is_alive(state, thread_index)) continue;
+    state.threads[thread_index].local = 0;
+    state.threads[thread_index].asleep = 0;
   }
 }
 
@@ -199,31 +201,32 @@ void Machine::reap(std::size_t member, MachineState& state) {
   state.reaped |= bit(member);
   // The model executes a store early and makes it visible late. If the store is dropped here, the
   // member has died before it stored.
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
-    if (!alive(state, who)) state.threads[who] = {};
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index)
+    if (!is_alive(state, thread_index)) state.threads[thread_index] = {};
   state.memory[scenario_.reaped[member].word()] = number_of(1);
 }
 
-bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
+bool Machine::affects_no_other_thread(const Thread& thread, std::size_t thread_index) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
   // The time of a wake-up makes no difference, because a thread that is woken early may still run
   // late. But if the waker may die before the wake-up, the time matters.
-  if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
+  if (next.action == Action::kFutexWake) return !may_die(thread_index) && thread.buffered == 0;
   return next.action == Action::kLoad &&
-         scenario_.arena->owner_of(next.word) == static_cast<int>(who);
+         scenario_.arena->owner_of(next.word) == static_cast<int>(thread_index);
 }
 
-void Machine::advance_alone(std::size_t who, MachineState& state) {
-  Thread& me = state.threads[who];
-  while (!broken_assertion_ && concerns_no_other(me, who)) {
-    const Operation operation = automaton_.pending(me.local);
+void Machine::advance_alone(std::size_t thread_index, MachineState& state) {
+  Thread& thread_state = state.threads[thread_index];
+  while (!broken_assertion_ && affects_no_other_thread(thread_state, thread_index)) {
+    const Operation operation = automaton_.pending(thread_state.local);
     if (operation.action == Action::kFail) {
       broken_assertion_ = operation.text;
       return;
     }
-    me.local = automaton_.after(me.local, execute(operation, who, state));
+    thread_state.local =
+        automaton_.state_after(thread_state.local, execute(operation, thread_index, state));
   }
 }
 
@@ -239,35 +242,35 @@ std::uint16_t Machine::visible_value(Word word, const Thread& thread,
 // number of rings.
 bool Machine::is_bell(Word word) const { return scenario_.arena->site_of(word) == Site::kBell; }
 
-void Machine::check_owner(const Operation& operation, std::size_t who) const {
+void Machine::check_owner(const Operation& operation, std::size_t thread_index) const {
   const int owner = scenario_.arena->owner_of(operation.word);
-  CHECK(owner == Arena::kNoOwner || owner == static_cast<int>(who),
+  CHECK(owner == Arena::kNoOwner || owner == static_cast<int>(thread_index),
         "a word that is marked with an owner has no other writer");
 }
 
-Value Machine::execute(const Operation& operation, std::size_t who, MachineState& state) {
-  Thread& me = state.threads[who];
+Value Machine::execute(const Operation& operation, std::size_t thread_index, MachineState& state) {
+  Thread& thread_state = state.threads[thread_index];
   CHECK(operation.word < kWordsMax, "the scenario fits into the model's memory");
   const Value before = values_[state.memory[operation.word]];
   switch (operation.action) {
     case Action::kLoad:
       if (is_bell(operation.word)) state.memory[operation.word] = 0;
-      return values_[visible_value(operation.word, me, state)];
+      return values_[visible_value(operation.word, thread_state, state)];
     case Action::kStore:
-      check_owner(operation, who);
+      check_owner(operation, thread_index);
       if (is_buffered(operation))
-        me.buffer[me.buffered++] = {operation.word, number_of(operation.operand),
-                                    operation.release};
+        thread_state.buffer[thread_state.buffered++] = {
+            operation.word, number_of(operation.operand), operation.release};
       else
-        commit(operation.word, number_of(operation.operand), who, state);
+        commit(operation.word, number_of(operation.operand), thread_index, state);
       return 0;
     case Action::kAdd:
       commit(operation.word, number_of(is_bell(operation.word) ? 1 : before + operation.operand),
-             who, state);
+             thread_index, state);
       return before;
     case Action::kCompareExchange:
       if (before == operation.expected)
-        commit(operation.word, number_of(operation.operand), who, state);
+        commit(operation.word, number_of(operation.operand), thread_index, state);
       return before;
     case Action::kFutexWake:
       wake(operation.word, state);
@@ -280,18 +283,19 @@ Value Machine::execute(const Operation& operation, std::size_t who, MachineState
 }
 
 void Machine::wake(Word word, MachineState& state) {
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    Thread& sleeper = state.threads[who];
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    Thread& sleeper = state.threads[thread_index];
     if (sleeper.asleep == 0 || automaton_.pending(sleeper.local).word != word) continue;
     sleeper.asleep = 0;
-    sleeper.local = automaton_.after(sleeper.local, 0);
-    advance_alone(who, state);
+    sleeper.local = automaton_.state_after(sleeper.local, 0);
+    advance_alone(thread_index, state);
   }
 }
 
-void Machine::commit(Word word, std::uint16_t value, std::size_t who, MachineState& state) {
+void Machine::commit(Word word, std::uint16_t value, std::size_t thread_index,
+                     MachineState& state) {
   const Scenario::Guard* const guard = guards_[word];
-  if (guard != nullptr && guard->owner != static_cast<int>(who) &&
+  if (guard != nullptr && guard->owner != static_cast<int>(thread_index) &&
       state.memory[guard->since.word()] != 0)
     broken_assertion_ =
         format_text("{} was written after its owner had it back", scenario_.arena->name_of(word));
@@ -307,31 +311,33 @@ std::uint16_t Machine::number_of(Value value) {
 }
 
 bool Machine::all_finished(const MachineState& state) const {
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
-    if (alive(state, who) && !scenario_.threads[who].daemon &&
-        automaton_.pending(state.threads[who].local).action != Action::kEnd)
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index)
+    if (is_alive(state, thread_index) && !scenario_.threads[thread_index].daemon &&
+        automaton_.pending(state.threads[thread_index].local).action != Action::kEnd)
       return false;
   return true;
 }
 
 std::string Machine::describe_stuck(const MachineState& state) const {
   std::string text;
-  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
-    const Operation& next = automaton_.pending(state.threads[who].local);
-    if (!alive(state, who) || next.action == Action::kEnd || scenario_.threads[who].daemon)
+  for (std::size_t thread_index = 0; thread_index < scenario_.threads.size(); ++thread_index) {
+    const Operation& next = automaton_.pending(state.threads[thread_index].local);
+    if (!is_alive(state, thread_index) || next.action == Action::kEnd ||
+        scenario_.threads[thread_index].daemon)
       continue;
-    text += format_text("{}{} {} {}", text.empty() ? "" : "; ", scenario_.threads[who].name,
-                        state.threads[who].asleep != 0 ? "sleeps on" : verb_of(next.action),
-                        scenario_.arena->name_of(next.word));
+    text +=
+        format_text("{}{} {} {}", text.empty() ? "" : "; ", scenario_.threads[thread_index].name,
+                    state.threads[thread_index].asleep != 0 ? "sleeps on" : verb_of(next.action),
+                    scenario_.arena->name_of(next.word));
   }
   return text;
 }
 
 std::string Machine::describe(const Choice& choice, const MachineState& state) const {
-  if (choice.kind == Choice::Kind::kDie) return format_text("member {} dies", choice.who);
-  if (choice.kind == Choice::Kind::kReap) return format_text("member {} is reaped", choice.who);
-  const Thread& thread = state.threads[choice.who];
-  const std::string& name = scenario_.threads[choice.who].name;
+  if (choice.kind == Choice::Kind::kDie) return format_text("member {} dies", choice.index);
+  if (choice.kind == Choice::Kind::kReap) return format_text("member {} is reaped", choice.index);
+  const Thread& thread = state.threads[choice.index];
+  const std::string& name = scenario_.threads[choice.index].name;
   if (choice.kind == Choice::Kind::kDrain) {
     const auto& stored = thread.buffer[choice.entry];
     return format_text("{}'s store of {:#x} to {} is seen", name, values_[stored.value],

@@ -1,5 +1,5 @@
-// Machine: the memory, store buffers and sleepers of a scenario as one small value, and the effect
-// that each choice of the scheduler has on it.
+// Machine: the memory, the store buffers and the sleeping threads of a scenario as one small value,
+// and the effect of each choice of the scheduler on this value.
 #pragma once
 
 #include <array>
@@ -46,7 +46,7 @@ struct MachineState {
 struct Choice {
   enum class Kind : std::uint8_t { kStep, kDrain, kDie, kReap };
   Kind kind = Kind::kStep;
-  std::uint8_t who = 0;    // thread, or member for kDie and kReap
+  std::uint8_t index = 0;  // thread, or member for kDie and kReap
   std::uint8_t entry = 0;  // of the store buffer
 };
 
@@ -56,10 +56,10 @@ class Machine {
 
   MachineState start();
   // The moves that are possible now. Deaths come last; they do not count as progress.
-  void choices(const MachineState& state, std::vector<Choice>& into) const;
+  void list_choices(const MachineState& state, std::vector<Choice>& into) const;
   // Makes a move. Returns the text of the assertion that the move breaks, if any.
   std::optional<std::string> apply(const Choice& choice, MachineState& state);
-  // Names the threads that have not finished, in a state in which none can move.
+  // For a state in which no thread can move: names the threads that have not finished.
   std::string describe_stuck(const MachineState& state) const;
   bool all_finished(const MachineState& state) const;
   std::string describe(const Choice& choice, const MachineState& state) const;
@@ -67,23 +67,23 @@ class Machine {
  private:
   using Thread = MachineState::Thread;
 
-  bool alive(const MachineState& state, std::size_t thread) const;
-  bool mortal(std::size_t thread) const;
+  bool is_alive(const MachineState& state, std::size_t thread) const;
+  bool may_die(std::size_t thread) const;
   bool can_step(const MachineState& state, std::size_t thread) const;
   bool can_drain(const Thread& thread, std::size_t entry) const;
-  void step(std::size_t who, MachineState& state);
-  void drain(std::size_t who, std::size_t entry, MachineState& state);
+  void step(std::size_t thread_index, MachineState& state);
+  void drain(std::size_t thread_index, std::size_t entry, MachineState& state);
   void die(std::size_t member, MachineState& state);
   void reap(std::size_t member, MachineState& state);
-  // Lets a thread go on as long as its next operation concerns no other thread.
-  void advance_alone(std::size_t who, MachineState& state);
-  bool concerns_no_other(const Thread& thread, std::size_t who) const;
-  Value execute(const Operation& operation, std::size_t who, MachineState& state);
+  // Advances a thread as long as its next operation affects no other thread.
+  void advance_alone(std::size_t thread_index, MachineState& state);
+  bool affects_no_other_thread(const Thread& thread, std::size_t thread_index) const;
+  Value execute(const Operation& operation, std::size_t thread_index, MachineState& state);
   void wake(Word word, MachineState& state);
-  void commit(Word word, std::uint16_t value, std::size_t who, MachineState& state);
+  void commit(Word word, std::uint16_t value, std::size_t thread_index, MachineState& state);
   std::uint16_t visible_value(Word word, const Thread& thread, const MachineState& state) const;
   bool is_bell(Word word) const;
-  void check_owner(const Operation& operation, std::size_t who) const;
+  void check_owner(const Operation& operation, std::size_t thread_index) const;
 
   std::uint16_t number_of(Value value);
 
@@ -92,7 +92,7 @@ class Machine {
   bool partial_store_order_;
   std::vector<Value> values_;  // by their numbers; the value 0 has the number 0
   std::unordered_map<Value, std::uint16_t> numbers_;
-  std::vector<const Scenario::Guard*> guards_;   // by word; null: none
+  std::vector<const Scenario::Guard*> guards_;   // by word; null if the word has no guard
   std::optional<std::string> broken_assertion_;  // the text of the assertion that this move broke
 };
 

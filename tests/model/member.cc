@@ -2,8 +2,8 @@
 
 namespace farandole::model {
 
-// With the bug kAwaitsWithoutSecondCheck, the member publishes whom it awaits, but does not check
-// once more whether that other member has entered.
+// With the bug kAwaitsWithoutSecondCheck, the member publishes for which member it waits, but does
+// not check once more whether that member has entered.
 template <std::uint32_t Slots>
 bool MemberBoard<Slots>::all_entered() {
   if (!job_->has(Bug::kAwaitsWithoutSecondCheck)) return Base::all_entered();
@@ -35,10 +35,10 @@ void Member<Slots>::write_key(ByteWriter& key) const {
   key.put(arrivals_);
   for (const bool flag : {prepared_, reported_, answered_}) key.put(flag);
   for (const auto value :
-       {prefix_, step_, ticket_, taken_step_, board_.generation(), board_.sequence()})
+       {prefix_, step_, ticket_, payloads_step_, board_.generation(), board_.sequence()})
     key.put(value);
   board_.write_key(key);
-  for (const auto value : taken_) key.put(value);
+  for (const auto value : payloads_taken_) key.put(value);
 }
 
 template <std::uint32_t Slots>
@@ -100,7 +100,7 @@ auto Member<Slots>::find_task() -> Task {
   }
   if (step_can_go_on()) return Task::kStep;
   if (options.leaver >= 0 && options.leaver != number_ && doorbells_->leaver(options.leaver))
-    return Task::kSeeLeaver;
+    return Task::kObserveLeave;
   return Task::kNothing;
 }
 
@@ -140,8 +140,8 @@ Progress Member<Slots>::check_arrivals() {
 // entered, and keeps it.
 template <std::uint32_t Slots>
 bool Member<Slots>::check_per_peer() {
-  if (taken_step_ != step_) taken_ = {};
-  taken_step_ = step_;
+  if (payloads_step_ != step_) payloads_taken_ = {};
+  payloads_step_ = step_;
   const auto* lines = reinterpret_cast<typename ModelBoard<Slots>::Line*>(job_->board_memory());
   const Value expected = Value{board_.generation()} << 32 | board_.sequence();
   bool all_entered = true;
@@ -149,8 +149,8 @@ bool Member<Slots>::check_per_peer() {
     const auto& line = lines[peer * Slots + board_.sequence() % Slots];
     const bool entered = line.word.load(std::memory_order_seq_cst) == expected;
     all_entered = all_entered && entered;
-    if (entered && taken_[peer] == 0)
-      taken_[peer] = board_.entry(static_cast<int>(peer)).declared_count;
+    if (entered && payloads_taken_[peer] == 0)
+      payloads_taken_[peer] = board_.entry(static_cast<int>(peer)).declared_count;
   }
   return all_entered;
 }
@@ -170,8 +170,8 @@ void Member<Slots>::act() {
     case Task::kLeave:
       leave();
       break;
-    case Task::kSeeLeaver:
-      see_leaver();
+    case Task::kObserveLeave:
+      observe_leave();
       break;
     case Task::kNothing:
       break;
@@ -240,7 +240,7 @@ void Member<Slots>::read_entries() {
   Arena& arena = job_->arena();
   const bool mispredicted = arrivals_ == Progress::kMisprediction;
   arrivals_ = Progress::kPending;
-  require(arena, !mispredicted || step_ >= job_->options().differ_from,
+  require(arena, !mispredicted || step_ >= job_->options().identities_differ_from,
           "a wrong identity was read");
   if (mispredicted) {
     stage_ = Stage::kMispredicted;
@@ -248,7 +248,7 @@ void Member<Slots>::read_entries() {
   }
   std::int64_t sum = 0;
   for (int other = 0; other < board_.members(); ++other)
-    sum += job_->has(Bug::kPayloadPerPeer) ? taken_[static_cast<std::size_t>(other)]
+    sum += job_->has(Bug::kPayloadPerPeer) ? payloads_taken_[static_cast<std::size_t>(other)]
                                            : board_.declared_count(other);
   require(arena, sum == job_->sum(generation(), step_), "a wrong sum");
   if (job_->options().two_phase) {
@@ -285,11 +285,11 @@ bool Member<Slots>::leaves_now() const {
 
 template <std::uint32_t Slots>
 Report Member<Slots>::progress() const {
-  const bool inside =
+  const bool in_common_prefix =
       stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMispredicted;
   Report report = {};
   report.completed = step_ - 1;
-  if (!inside) return report;
+  if (!in_common_prefix) return report;
   report.entered = 1;
   report.identity = job_->identity(number_, generation(), step_);
   return report;
@@ -298,29 +298,29 @@ Report Member<Slots>::progress() const {
 template <std::uint32_t Slots>
 void Member<Slots>::publish_progress() {
   if (job_->has(Bug::kReportByWatch))
-    job_->progress[static_cast<std::size_t>(number_)].set(packed(progress()));
+    job_->progress[static_cast<std::size_t>(number_)].set(pack(progress()));
 }
 
 template <std::uint32_t Slots>
 void Member<Slots>::report() {
   reported_ = true;
   if (job_->has(Bug::kReportByWatch)) return;
-  job_->reports[static_cast<std::size_t>(number_)].send(packed(progress()));
+  job_->reports[static_cast<std::size_t>(number_)].send(pack(progress()));
 }
 
 template <std::uint32_t Slots>
 void Member<Slots>::follow_answer() {
   Arena& arena = job_->arena();
   prefix_ = static_cast<std::uint32_t>(job_->answer.get() - 1);
-  const Report mine = progress();
+  const Report own_report = progress();
   for (std::uint32_t step = prefix_ + 1; step <= job_->options().steps; ++step) {
-    require(arena, job_->completed[step].get() != 1 && step > mine.completed,
+    require(arena, job_->completed[step].get() != 1 && step > own_report.completed,
             "a step that a member completed was rolled back");
     job_->rolled_back[step].set(1);
   }
   answered_ = true;
   // An entered step of the common prefix goes on under its own generation.
-  if (mine.completed + mine.entered <= prefix_) return;
+  if (own_report.completed + own_report.entered <= prefix_) return;
   board_.roll_back();
   arrivals_ = Progress::kPending;
   step_ = prefix_ + 1;
@@ -333,7 +333,7 @@ void Member<Slots>::leave() {
 }
 
 template <std::uint32_t Slots>
-void Member<Slots>::see_leaver() {
+void Member<Slots>::observe_leave() {
   const auto leaver = doorbells_->leaver(job_->options().leaver);
   require(job_->arena(), leaver && leaver->ticket == 1 && leaver->reason == "enough",
           "the reason of the leaver is wrong");

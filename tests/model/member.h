@@ -1,5 +1,5 @@
 // Member: the main thread of a member, which holds the progress lock. It is a small engine around
-// the shipped doorbells and flag board: it enters, runs and completes steps, sleeps if it can do
+// the shipped doorbells and flag board. It enters, runs and completes steps, sleeps if it can do
 // nothing, reports, rolls back and leaves. From one checkpoint to the next, it makes about one call
 // of a shipped class.
 #pragma once
@@ -57,7 +57,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   // What the current step waits for.
   enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMispredicted };
   // What the last check has found to do.
-  enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
+  enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kObserveLeave };
 
   Task find_task();
   bool step_can_go_on();
@@ -73,7 +73,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   void report();
   void follow_answer();
   void leave();
-  void see_leaver();
+  void observe_leave();
   void prepare();
   void sleep();
   void after_action();
@@ -98,8 +98,8 @@ class Member final : public CopiedThread<Member<Slots>> {
   std::uint32_t prefix_ = 0;
   std::uint32_t step_ = 1;
   std::uint32_t ticket_ = 0;
-  std::array<std::int64_t, kMembersMax> taken_{};  // for kPayloadPerPeer
-  std::uint32_t taken_step_ = 0;
+  std::array<std::int64_t, kMembersMax> payloads_taken_{};  // for kPayloadPerPeer
+  std::uint32_t payloads_step_ = 0;
 };
 
 extern template class Member<1>;

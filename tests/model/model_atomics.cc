@@ -31,7 +31,7 @@ Value Execution::perform(const Operation& operation) {
   throw Stop{};
 }
 
-bool Execution::silenced(const void* place) const {
+bool Execution::is_muted(const void* place) const {
   const Site site = arena_.site_of(arena_.word_of(place));
   return muted_ && (site == Site::kBell || site == Site::kAsleep);
 }
@@ -77,20 +77,20 @@ void Execution::store_entry_word(const void* place, Value value, std::memory_ord
 void Execution::store_now(const void* place, Value value, std::memory_order order) {
   const bool weak = arena_.store_bugs.weak(arena_.site_of(arena_.word_of(place)));
   perform({.action = Action::kStore,
-           .strong = order == std::memory_order_seq_cst && !weak,
+           .drains_buffer = order == std::memory_order_seq_cst && !weak,
            .release = order != std::memory_order_relaxed,
            .word = arena_.word_of(place),
            .operand = value});
 }
 
 Value Execution::load(const void* place) {
-  if (silenced(place)) return 0;
+  if (is_muted(place)) return 0;
   if (const auto& constant = arena_.words_[arena_.word_of(place)].constant) return *constant;
   return perform({.action = Action::kLoad, .word = arena_.word_of(place)});
 }
 
 Value Execution::add(const void* place, Value operand) {
-  if (silenced(place)) return 0;
+  if (is_muted(place)) return 0;
   return perform({.action = Action::kAdd, .word = arena_.word_of(place), .operand = operand});
 }
 
@@ -102,7 +102,7 @@ Value Execution::compare_exchange(const void* place, Value expected, Value desir
 }
 
 void Execution::futex(Action action, const void* place, Value expected) {
-  if (action == Action::kFutexWake && silenced(place)) return;
+  if (action == Action::kFutexWake && is_muted(place)) return;
   perform({.action = action, .word = arena_.word_of(place), .expected = expected});
 }
 
@@ -174,7 +174,7 @@ Word Ghost::word() const { return arena_->word_of(place_); }
 
 void Ghost::send(Value value) const {
   arena_->execution().perform(
-      {.action = Action::kStore, .strong = true, .word = word(), .operand = value});
+      {.action = Action::kStore, .drains_buffer = true, .word = word(), .operand = value});
 }
 
 Value Ghost::await(Value value) const { return model::await(place_, value); }

@@ -33,7 +33,7 @@ enum class Action : std::uint8_t {
 
 struct Operation {
   Action action = Action::kEnd;
-  bool strong = false;   // a store that waits until the thread's store buffer is empty
+  bool drains_buffer = false;  // a store that waits until the thread's store buffer is empty
   bool release = false;  // a store that others see only after all earlier stores of the thread
   bool ghost = false;    // bookkeeping of the scenario; runs together with the operation before it
   Word word = 0;
@@ -83,7 +83,7 @@ class Execution {
   const std::optional<Operation>& pending() const { return pending_; }
   bool replayed_all() const { return next_ == results_.size(); }
 
-  // While muted, the thread neither reads nor rings bells.
+  // While it is muted, the thread does not read or ring bells.
   void mute(bool on) { muted_ = on; }
   void store(const void* place, Value value, std::memory_order order);
   Value load(const void* place);
@@ -92,7 +92,7 @@ class Execution {
   void futex(Action action, const void* place, Value expected);
 
  private:
-  bool silenced(const void* place) const;
+  bool is_muted(const void* place) const;
   void store_entry_word(const void* place, Value value, std::memory_order order);
   void store_deferred();
   void store_now(const void* place, Value value, std::memory_order order);

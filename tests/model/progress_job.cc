@@ -9,7 +9,7 @@ using Wake = ProgressLock::Wake;
 
 }  // namespace
 
-bool PlantedLock::try_take() {
+bool ProgressLockWithBug::try_take() {
   if (has(ProgressBug::kTakesHeldLock)) return ProgressLock::try_take() || true;
   if (has(ProgressBug::kTakesBeforeClaims) && can_be_claimed() && !is_stopping()) {
     begin_claim();
@@ -19,28 +19,28 @@ bool PlantedLock::try_take() {
   return ProgressLock::try_take();
 }
 
-auto PlantedLock::release_as_waiter() -> Wake {
-  const Wake whom = ProgressLock::release_as_waiter();
-  return has(ProgressBug::kReleaseAsWaiterWakesNobody) ? Wake::kNoThread : whom;
+auto ProgressLockWithBug::release_as_waiter() -> Wake {
+  const Wake target = ProgressLock::release_as_waiter();
+  return has(ProgressBug::kReleaseAsWaiterWakesNobody) ? Wake::kNoThread : target;
 }
 
-auto PlantedLock::release(bool has_work) -> Wake {
-  const Wake whom = ProgressLock::release(has_work);
-  return has(ProgressBug::kReleaseWakesNobody) ? Wake::kNoThread : whom;
+auto ProgressLockWithBug::release(bool has_work) -> Wake {
+  const Wake target = ProgressLock::release(has_work);
+  return has(ProgressBug::kReleaseWakesNobody) ? Wake::kNoThread : target;
 }
 
-auto PlantedLock::end_wait(bool has_work) -> Wake {
-  const Wake whom = ProgressLock::end_wait(has_work);
+auto ProgressLockWithBug::end_wait(bool has_work) -> Wake {
+  const Wake target = ProgressLock::end_wait(has_work);
   if (has(ProgressBug::kWaiterStaysCounted)) arrive(true);
-  return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNoThread : whom;
+  return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNoThread : target;
 }
 
-auto PlantedLock::calls_finished(bool holder_waits) const -> Wake {
-  const Wake whom = ProgressLock::calls_finished(holder_waits);
-  return has(ProgressBug::kFinishWakesNobody) ? Wake::kNoThread : whom;
+auto ProgressLockWithBug::calls_finished(bool holder_waits) const -> Wake {
+  const Wake target = ProgressLock::calls_finished(holder_waits);
+  return has(ProgressBug::kFinishWakesNobody) ? Wake::kNoThread : target;
 }
 
-bool PlantedLock::end_nap(bool has_work) {
+bool ProgressLockWithBug::end_nap(bool has_work) {
   const bool callers_wait = has(ProgressBug::kProgressTakesBeforeCallers) && waiters() > 0;
   if (callers_wait && is_free()) {
     // Pretends that no caller waits: removes all waiters, and counts them again afterwards.
@@ -51,11 +51,11 @@ bool PlantedLock::end_nap(bool has_work) {
     return is_ours;
   }
   const bool is_ours = ProgressLock::end_nap(has_work);
-  if (has(ProgressBug::kNapStaysNoted)) begin_nap();
+  if (has(ProgressBug::kNapStaysRecorded)) begin_nap();
   return is_ours;
 }
 
-bool PlantedLock::holder_must_release(bool has_work, int claims) const {
+bool ProgressLockWithBug::holder_must_release(bool has_work, int claims) const {
   if (has(ProgressBug::kHolderIgnoresClaims) && claims > 0) return false;
   if (has(ProgressBug::kHolderIgnoresStop) && is_stopping()) return false;
   return ProgressLock::holder_must_release(has_work);
@@ -66,7 +66,7 @@ ProgressJob::ProgressJob(const ProgressOptions& options)
       bells_(arena_.allocate(ModelDoorbells::bytes_needed(2))),
       own_doorbells(bells_, 0, 2),
       peer_doorbells(bells_, 1, 2),
-      guarded_now(arena_, "what is guarded"),
+      guarded_index(arena_, "what is guarded"),
       holder(arena_, "holder"),
       taken(arena_, "taken in"),
       claim_is_done(arena_, "claim is done"),
@@ -91,7 +91,7 @@ ProgressJob::ProgressJob(const ProgressOptions& options)
     arena_.mark(&lines[rank].bell, "bell " + std::to_string(rank), Site::kBell);
     arena_.mark(&lines[rank].asleep, "asleep " + std::to_string(rank), Site::kAsleep);
   }
-  known_.push_back({.lock = PlantedLock(options.bug)});
+  guarded_values_.push_back({.lock = ProgressLockWithBug(options.bug)});
 }
 
 ProgressJob::Cell& ProgressJob::cell(const std::string& name) {
@@ -100,66 +100,66 @@ ProgressJob::Cell& ProgressJob::cell(const std::string& name) {
   return *place;
 }
 
-void ProgressJob::store(const Contents& changed) {
-  auto place = std::ranges::find(known_, changed);
-  if (place == known_.end()) place = known_.insert(place, changed);
-  guarded_now.set(static_cast<Value>(place - known_.begin()));
+void ProgressJob::store(const GuardedData& changed) {
+  auto place = std::ranges::find(guarded_values_, changed);
+  if (place == guarded_values_.end()) place = guarded_values_.insert(place, changed);
+  guarded_index.set(static_cast<Value>(place - guarded_values_.begin()));
 }
 
 // Checks that claims go first, and that no thread takes the lock while another one holds it.
-void ProgressJob::record_holder(const Contents& now, bool is_claim) {
+void ProgressJob::record_holder(const GuardedData& now, bool is_claim) {
   require(arena_, holder.get() == 0, "two hold the progress lock");
   require(arena_, is_claim || now.claims == 0, "a claim was passed over");
   holder.set(1);
 }
 
-void ProgressJob::record_arrivals(bool are_there) {
+void ProgressJob::record_arrivals(bool have_arrived) {
   arena_.execution().perform({.action = Action::kStore,
                               .ghost = true,
                               .word = arena_.word_of(&has_arrivals),
-                              .operand = are_there ? Value{1} : Value{0}});
+                              .operand = have_arrived ? Value{1} : Value{0}});
 }
 
 // Mirrors publish() of engine/loop.cc.
 void ProgressJob::publish(Bits finished, bool holder_waits) {
-  const Wake whom = guarded([&](Contents& now) {
+  const Wake target = run_guarded([&](GuardedData& now) {
     taken.set(taken.get() & ~finished);
     now.in_flight &= ~finished;
     for (int call = 0; call < callers(); ++call)
       if ((finished >> call & 1) != 0) is_finished[static_cast<std::size_t>(call)].set(1);
     return now.lock.calls_finished(holder_waits);
   });
-  wake(whom);
+  wake(target);
 }
 
 void ProgressJob::release() {
   if (has(ProgressBug::kWakesBeforeRelease)) {
-    Wake whom = Wake::kNoThread;
-    guarded([&](Contents& now) {
-      PlantedLock later = now.lock;
-      whom = later.release(now.has_work());
+    Wake target = Wake::kNoThread;
+    run_guarded([&](GuardedData& now) {
+      ProgressLockWithBug released_lock = now.lock;
+      target = released_lock.release(now.has_work());
     });
-    wake(whom);
+    wake(target);
   }
-  const Wake whom = guarded([&](Contents& now) {
+  const Wake target = run_guarded([&](GuardedData& now) {
     record_release();
     return now.lock.release(now.has_work());
   });
-  if (!has(ProgressBug::kWakesBeforeRelease)) wake(whom);
+  if (!has(ProgressBug::kWakesBeforeRelease)) wake(target);
 }
 
-void ProgressJob::wake_at_once(Wake whom) {
-  if (whom == Wake::kProgress) progress_is_awake.set(1);
-  if (whom != Wake::kCallers) return;
+void ProgressJob::wake_at_once(Wake target) {
+  if (target == Wake::kProgress) progress_is_awake.set(1);
+  if (target != Wake::kCallers) return;
   for (const Ghost& caller : caller_is_awake) caller.set(1);
   claim_is_awake.set(1);
   stop_is_awake.set(1);
 }
 
-void ProgressJob::wake(Wake whom) {
-  if (whom == Wake::kNoThread) return;
+void ProgressJob::wake(Wake target) {
+  if (target == Wake::kNoThread) return;
   enter_guard();  // so that the wake-up is a move of its own
-  wake_at_once(whom);
+  wake_at_once(target);
 }
 
 }  // namespace farandole::model

@@ -1,7 +1,8 @@
-// A progress job of the model: the threads of one engine (callers, claims, the thread "progress"
-// and stop()) around the shipped ProgressLock and doorbells, and a peer that enters the calls of
-// these threads. Here, the data that the engine guards is one value, so each critical section is
-// one move.
+// A progress job of the model: the threads of one engine around the shipped ProgressLock and
+// doorbells, and a peer that enters the calls of these threads. The threads are callers, claims,
+// the thread "progress" and stop(). A claim is a request for the lock that goes before all callers;
+// a thread makes it to change the groups or to end the engine. Here, the data that the engine
+// guards is one value, so each critical section is one move.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ enum class ProgressBug : std::uint8_t {
   kEndOfWaitWakesNobody,
   kFinishWakesNobody,
   kWaiterStaysCounted,
-  kNapStaysNoted,
+  kNapStaysRecorded,
   kTakesHeldLock,
   kTakesBeforeClaims,
   kProgressTakesBeforeCallers,
@@ -42,7 +43,7 @@ enum class CallerKind : std::uint8_t {
   kSubmitsAndWaits,   // in one call
   kSubmitsThenWaits,  // in two calls
   kSubmitsAndPolls,   // polling makes no progress
-  kLosesPatience,     // submits and waits until its time is over, then polls
+  kTimesOut,          // submits and waits until its time is over, then polls
 };
 
 struct ProgressOptions {
@@ -50,15 +51,15 @@ struct ProgressOptions {
   bool claim = false;               // the groups are changed once, at any time
   bool stops_at_any_time = false;   // if false, stop() comes after the callers and the claim
   // What the peer waits for before it enters the call of caller 0.
-  enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
-  Before before_first = Before::kNothing;
+  enum class PeerWait : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
+  PeerWait peer_waits_for = PeerWait::kNothing;
   ProgressBug bug = ProgressBug::kNone;
 };
 
 // The shipped lock, with a planted bug.
-class PlantedLock : public ProgressLock {
+class ProgressLockWithBug : public ProgressLock {
  public:
-  explicit PlantedLock(ProgressBug bug) : bug_(bug) {}
+  explicit ProgressLockWithBug(ProgressBug bug) : bug_(bug) {}
 
   bool try_take();
   Wake release_as_waiter();
@@ -68,7 +69,7 @@ class PlantedLock : public ProgressLock {
   bool end_nap(bool has_work);
   bool holder_must_release(bool has_work, int claims) const;
 
-  bool operator==(const PlantedLock&) const = default;
+  bool operator==(const ProgressLockWithBug&) const = default;
 
  private:
   bool has(ProgressBug bug) const { return bug_ == bug; }
@@ -85,16 +86,16 @@ class ProgressJob {
  public:
   using ModelDoorbells = BasicDoorbells<ModelAtomics>;
   using Bits = std::uint32_t;  // one per call
-  // The data that the engine guards. `claims` is a second count of the claims, to check that of the
-  // lock.
-  struct Contents {
-    PlantedLock lock;
+  // The data that the engine guards. `claims` counts the claims a second time, to check the count
+  // of the lock.
+  struct GuardedData {
+    ProgressLockWithBug lock;
     Bits arrived = 0;  // submitted, and not yet taken over by a holder
     Bits in_flight = 0;
     int claims = 0;
 
     bool has_work() const { return in_flight != 0; }
-    bool operator==(const Contents&) const = default;
+    bool operator==(const GuardedData&) const = default;
   };
 
   explicit ProgressJob(const ProgressOptions& options);
@@ -108,9 +109,9 @@ class ProgressJob {
 
   // Runs one critical section at once, and returns what `section` returns.
   template <class Section>
-  auto guarded(Section section) {
+  auto run_guarded(Section section) {
     enter_guard();
-    Contents now = load();
+    GuardedData now = load();
     if constexpr (std::is_void_v<decltype(section(now))>) {
       section(now);
       store(now);
@@ -126,21 +127,21 @@ class ProgressJob {
   // Releases the lock of a holder that does not wait for a call.
   void release();
   // Records whether calls have arrived. Call it inside a critical section.
-  void record_arrivals(bool are_there);
+  void record_arrivals(bool have_arrived);
   // Record that a thread takes the progress lock, and that it releases the lock. Call them inside a
   // critical section.
-  void record_holder(const Contents& now, bool is_claim);
+  void record_holder(const GuardedData& now, bool is_claim);
   void record_release() { holder.set(0); }
   // Both functions wake the given threads. Call wake_at_once() inside a critical section; wake() is
   // a move of its own.
-  void wake_at_once(ProgressLock::Wake whom);
-  void wake(ProgressLock::Wake whom);
+  void wake_at_once(ProgressLock::Wake target);
+  void wake(ProgressLock::Wake target);
 
   ModelDoorbells own_doorbells;
   ModelDoorbells peer_doorbells;
-  Ghost guarded_now;  // the index of the current contents in known_
-  Ghost holder;       // 1: a thread holds the progress lock
-  Ghost taken;        // bits: calls in flight that a holder has taken over
+  Ghost guarded_index;  // the index of the current contents in guarded_values_
+  Ghost holder;         // 1: a thread holds the progress lock
+  Ghost taken;          // bits: calls in flight that a holder has taken over
   Ghost claim_is_done;
   Ghost end_is_done;
   Ghost progress_has_ended;
@@ -159,10 +160,10 @@ class ProgressJob {
  private:
   Cell& cell(const std::string& name);
   void enter_guard() { guard.fetch_add(0, std::memory_order_seq_cst); }
-  Contents load() { return known_[guarded_now.get()]; }
-  void store(const Contents& changed);
+  GuardedData load() { return guarded_values_[guarded_index.get()]; }
+  void store(const GuardedData& changed);
 
-  std::vector<Contents> known_;  // all contents so far
+  std::vector<GuardedData> guarded_values_;  // all contents so far
 };
 
 }  // namespace farandole::model

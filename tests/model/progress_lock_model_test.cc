@@ -1,6 +1,6 @@
-// Explores the progress lock. In every order of callers, a claim, the thread "progress" and stop(),
-// at most one thread holds the lock, claims go first, no thread sleeps while a call can be
-// finished, and everything ends. Every planted bug is found.
+// Explores the progress lock. The threads are callers, a claim, the thread "progress" and stop().
+// In every order of their operations, at most one thread holds the lock, claims go first, no thread
+// sleeps while a call can be finished, and everything ends. Every planted bug is found.
 #include <gmock/gmock.h>
 
 #include <iostream>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 using enum CallerKind;
-using Before = ProgressOptions::Before;
+using PeerWait = ProgressOptions::PeerWait;
 
 Finding explore_progress(const std::string& name, const ProgressOptions& options,
                          const Limits& limits = {}) {
@@ -38,22 +38,24 @@ const std::vector<Case>& cases() {
       {"OneWaits", {.callers = {kSubmitsAndWaits}}},
       {"OneWaitsStopped", {.callers = {kSubmitsAndWaits}, .stops_at_any_time = true}},
       {"OneWaitsForTheEnd",
-       {.callers = {kSubmitsAndWaits}, .stops_at_any_time = true, .before_first = Before::kEnd}},
+       {.callers = {kSubmitsAndWaits},
+        .stops_at_any_time = true,
+        .peer_waits_for = PeerWait::kEnd}},
       {"OneWaitsClaimed",
-       {.callers = {kSubmitsAndWaits}, .claim = true, .before_first = Before::kClaim}},
+       {.callers = {kSubmitsAndWaits}, .claim = true, .peer_waits_for = PeerWait::kClaim}},
       {"OnePolls", {.callers = {kSubmitsAndPolls}}},
       {"OnePollsStopped",
        {.callers = {kSubmitsAndPolls}, .claim = true, .stops_at_any_time = true}},
       {"OneWaitsLater", {.callers = {kSubmitsThenWaits}, .claim = true}},
       {"TwoWait",
-       {.callers = {kSubmitsAndWaits, kSubmitsAndWaits}, .before_first = Before::kOtherCalls}},
+       {.callers = {kSubmitsAndWaits, kSubmitsAndWaits}, .peer_waits_for = PeerWait::kOtherCalls}},
       {"TwoWaitClaimed", {.callers = {kSubmitsAndWaits, kSubmitsAndWaits}, .claim = true}},
       {"WaitAndPoll",
-       {.callers = {kSubmitsAndWaits, kSubmitsAndPolls}, .before_first = Before::kOtherCalls}},
-      {"OneLosesPatience", {.callers = {kLosesPatience}, .claim = true}},
+       {.callers = {kSubmitsAndWaits, kSubmitsAndPolls}, .peer_waits_for = PeerWait::kOtherCalls}},
+      {"OneTimesOut", {.callers = {kTimesOut}, .claim = true}},
       {"ThreeWait",
        {.callers = {kSubmitsAndWaits, kSubmitsAndWaits, kSubmitsAndWaits},
-        .before_first = Before::kOtherCalls}},
+        .peer_waits_for = PeerWait::kOtherCalls}},
       {"WaitAndWaitLater", {.callers = {kSubmitsAndWaits, kSubmitsThenWaits}}},
   };
   return cases;
@@ -67,9 +69,9 @@ TEST_P(ProgressCase, Holds) {
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
-std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(ProgressLock, ProgressCase, testing::ValuesIn(cases()), printed);
+INSTANTIATE_TEST_SUITE_P(ProgressLock, ProgressCase, testing::ValuesIn(cases()), case_name);
 
 struct PlantedBug {
   const char* name;
@@ -86,16 +88,16 @@ const std::vector<PlantedBug>& planted_bugs() {
   const ProgressOptions one_polls = {.callers = {kSubmitsAndPolls}};
   const ProgressOptions one_waits = {.callers = {kSubmitsAndWaits}};
   const ProgressOptions two_wait = {.callers = {kSubmitsAndWaits, kSubmitsAndWaits},
-                                    .before_first = Before::kOtherCalls};
+                                    .peer_waits_for = PeerWait::kOtherCalls};
   const ProgressOptions wait_and_poll = {.callers = {kSubmitsAndWaits, kSubmitsAndPolls},
-                                         .before_first = Before::kOtherCalls};
+                                         .peer_waits_for = PeerWait::kOtherCalls};
   const ProgressOptions poll_and_wait = {.callers = {kSubmitsAndPolls, kSubmitsAndWaits},
-                                         .before_first = Before::kOtherCalls};
+                                         .peer_waits_for = PeerWait::kOtherCalls};
   const ProgressOptions claimed = {
-      .callers = {kSubmitsAndWaits}, .claim = true, .before_first = Before::kClaim};
+      .callers = {kSubmitsAndWaits}, .claim = true, .peer_waits_for = PeerWait::kClaim};
   const ProgressOptions claimed_late = {.callers = {kSubmitsThenWaits}, .claim = true};
   const ProgressOptions stopped = {
-      .callers = {kSubmitsAndWaits}, .stops_at_any_time = true, .before_first = Before::kEnd};
+      .callers = {kSubmitsAndWaits}, .stops_at_any_time = true, .peer_waits_for = PeerWait::kEnd};
   const ProgressOptions waits_late = {.callers = {kSubmitsThenWaits}};
   const ProgressOptions two_poll = {.callers = {kSubmitsAndPolls, kSubmitsAndPolls}};
   static const std::vector<PlantedBug> bugs = {
@@ -106,7 +108,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"the end of a wait wakes nobody", kEndOfWaitWakesNobody, poll_and_wait, kStuck, ""},
       {"the end of a call wakes nobody", kFinishWakesNobody, two_wait, kStuck, ""},
       {"a waiter stays counted", kWaiterStaysCounted, poll_and_wait, kStuck, ""},
-      {"a nap stays noted", kNapStaysNoted, two_poll, kStuck, ""},
+      {"a nap stays noted", kNapStaysRecorded, two_poll, kStuck, ""},
       {"takes a lock that is held", kTakesHeldLock, two_wait, kBroken, "two hold"},
       {"takes it before a claim", kTakesBeforeClaims, claimed_late, kBroken, "passed over"},
       {"the thread goes before a caller", kProgressTakesBeforeCallers, waits_late, kBroken,

@@ -6,7 +6,7 @@
 namespace farandole::model {
 
 using Wake = ProgressLock::Wake;
-using Contents = ProgressJob::Contents;
+using GuardedData = ProgressJob::GuardedData;
 
 void Driver::write_key(ByteWriter& key) const {
   key.put(wanted_);
@@ -19,7 +19,7 @@ void Driver::begin(ProgressJob::Bits wanted) {
   stage_ = Stage::kPrepare;
 }
 
-bool Driver::go_on(const Ghost* time) {
+bool Driver::advance(const Ghost* time) {
   const bool time_is_over = time != nullptr && time->get() != 0;
   switch (stage_) {
     case Stage::kPrepare:
@@ -27,8 +27,8 @@ bool Driver::go_on(const Ghost* time) {
       stage_ = Stage::kRound;
       break;
     case Stage::kRound: {
-      const bool moved = run_round();
-      if (!moved && !wanted_is_done() && !time_is_over) {
+      const bool has_advanced = run_round();
+      if (!has_advanced && !wanted_is_done() && !time_is_over) {
         stage_ = job_->has(ProgressBug::kSleepsThoughItMustRelease) ? Stage::kSleep
                                                                     : Stage::kCheckRelease;
         break;
@@ -38,8 +38,9 @@ bool Driver::go_on(const Ghost* time) {
       break;
     }
     case Stage::kCheckRelease: {
-      const bool must_release = job_->guarded(
-          [](Contents& now) { return now.lock.holder_must_release(now.has_work(), now.claims); });
+      const bool must_release = job_->run_guarded([](GuardedData& now) {
+        return now.lock.holder_must_release(now.has_work(), now.claims);
+      });
       if (must_release) job_->own_doorbells.cancel_sleep();
       stage_ = must_release ? Stage::kOver : Stage::kSleep;
       break;
@@ -59,14 +60,14 @@ bool Driver::wanted_is_done() const { return wanted_ != 0 && (job_->taken.get() 
 
 // Takes over the calls that have arrived, and publishes those that the peer has entered.
 bool Driver::run_round() {
-  bool moved = false;
+  bool has_advanced = false;
   if (job_->has_arrivals.load(std::memory_order_seq_cst) != 0) {
-    job_->guarded([&](Contents& now) {
+    job_->run_guarded([&](GuardedData& now) {
       job_->record_arrivals(false);
       job_->taken.set(job_->taken.get() | now.arrived);
       now.arrived = 0;
     });
-    moved = true;
+    has_advanced = true;
   }
   ProgressJob::Bits finished = 0;
   const auto taken = static_cast<ProgressJob::Bits>(job_->taken.get());
@@ -76,7 +77,7 @@ bool Driver::run_round() {
         job_->entered[static_cast<std::size_t>(call)]->load(std::memory_order_seq_cst) != 0)
       finished |= bit;
   }
-  if (finished == 0) return moved;
+  if (finished == 0) return has_advanced;
   job_->publish(finished, wanted_ != 0);
   return true;
 }
@@ -95,11 +96,11 @@ bool Caller::is(CallerKind kind) const {
 }
 
 bool Caller::waits_at_once() const {
-  return is(CallerKind::kSubmitsAndWaits) || is(CallerKind::kLosesPatience);
+  return is(CallerKind::kSubmitsAndWaits) || is(CallerKind::kTimesOut);
 }
 
 void Caller::run() {
-  const auto me = static_cast<std::size_t>(number_);
+  const auto own_index = static_cast<std::size_t>(number_);
   switch (stage_) {
     case Stage::kSubmit:
       return submit();
@@ -121,20 +122,20 @@ void Caller::run() {
       stage_ = Stage::kWaitFor;
       return;
     case Stage::kDrive:
-      if (!driver_.go_on(&job_->time_is_over[me])) stage_ = Stage::kWaitFor;
+      if (!driver_.advance(&job_->time_is_over[own_index])) stage_ = Stage::kWaitFor;
       return;
     case Stage::kWaitFor:
       return wait_for();
     case Stage::kBlocked:
-      job_->caller_is_awake[me].await(1);
+      job_->caller_is_awake[own_index].await(1);
       stage_ = Stage::kWaitFor;
       return;
     case Stage::kPoll:
-      job_->is_finished[me].await(1);
+      job_->is_finished[own_index].await(1);
       stage_ = Stage::kReturn;
       return;
     case Stage::kReturn:
-      job_->has_returned[me].send(1);
+      job_->has_returned[own_index].send(1);
       stage_ = Stage::kOver;
       return;
     case Stage::kOver:
@@ -144,7 +145,7 @@ void Caller::run() {
 
 // Mirrors submit() of engine/progress_threads.cc.
 void Caller::submit() {
-  const bool accepted = job_->guarded([&](Contents& now) {
+  const bool accepted = job_->run_guarded([&](GuardedData& now) {
     if (now.lock.is_stopping()) return false;
     now.arrived |= call();
     now.in_flight |= call();
@@ -182,7 +183,7 @@ void Caller::after_submit() {
 void Caller::arrive() {
   bool is_done = false;
   bool rings = false;
-  job_->guarded([&](Contents& now) {
+  job_->run_guarded([&](GuardedData& now) {
     is_done = (now.in_flight & call()) == 0;
     if (is_done) return;
     now.lock.arrive(true);
@@ -193,17 +194,17 @@ void Caller::arrive() {
 }
 
 void Caller::wait_for() {
-  const auto me = static_cast<std::size_t>(number_);
-  Wake whom = Wake::kNoThread;
-  job_->guarded([&](Contents& now) {
+  const auto own_index = static_cast<std::size_t>(number_);
+  Wake target = Wake::kNoThread;
+  job_->run_guarded([&](GuardedData& now) {
     if (is_holder_) {
       job_->record_release();
       job_->wake_at_once(now.lock.release_as_waiter());
       is_holder_ = false;
     }
     const bool is_done = (now.in_flight & call()) == 0;
-    if (is_done || job_->time_is_over[me].get() != 0) {
-      whom = now.lock.end_wait(now.has_work());
+    if (is_done || job_->time_is_over[own_index].get() != 0) {
+      target = now.lock.end_wait(now.has_work());
       stage_ = is_done ? Stage::kReturn : Stage::kPoll;
     } else if (now.lock.is_free()) {
       is_holder_ = now.lock.try_take();
@@ -211,11 +212,11 @@ void Caller::wait_for() {
       driver_.begin(call());
       stage_ = Stage::kDrive;
     } else {
-      job_->caller_is_awake[me].set(0);
+      job_->caller_is_awake[own_index].set(0);
       stage_ = Stage::kBlocked;
     }
   });
-  job_->wake(whom);
+  job_->wake(target);
 }
 
 void Claim::write_key(ByteWriter& key) const {
@@ -286,12 +287,12 @@ void Claim::await_others() {
 }
 
 void Claim::stop() {
-  job_->guarded([](Contents& now) { now.lock.stop(); });
+  job_->run_guarded([](GuardedData& now) { now.lock.stop(); });
   stage_ = Stage::kWakeAll;
 }
 
 void Claim::begin() {
-  const bool rings = job_->guarded([](Contents& now) {
+  const bool rings = job_->run_guarded([](GuardedData& now) {
     ++now.claims;
     return now.lock.begin_claim();
   });
@@ -300,7 +301,7 @@ void Claim::begin() {
 
 void Claim::take() {
   const Ghost& is_awake = stops_ ? job_->stop_is_awake : job_->claim_is_awake;
-  const bool is_ours = job_->guarded([&](Contents& now) {
+  const bool is_ours = job_->run_guarded([&](GuardedData& now) {
     if (!now.lock.can_be_claimed()) {
       is_awake.set(0);
       return false;
@@ -316,7 +317,7 @@ void Claim::take() {
 // stop() finishes all calls that are in flight.
 void Claim::work() {
   if (stops_) {
-    const auto in_flight = job_->guarded([&](Contents& now) {
+    const auto in_flight = job_->run_guarded([&](GuardedData& now) {
       now.arrived = 0;
       return now.in_flight;
     });
@@ -341,7 +342,7 @@ void ProgressThread::run() {
     case Stage::kNap:
       return nap();
     case Stage::kDrive:
-      if (!driver_.go_on(nullptr)) stage_ = Stage::kLastRound;
+      if (!driver_.advance(nullptr)) stage_ = Stage::kLastRound;
       return;
     case Stage::kLastRound:
       driver_.run_round();
@@ -357,7 +358,7 @@ void ProgressThread::run() {
 }
 
 void ProgressThread::wait() {
-  stage_ = job_->guarded([&](Contents& now) {
+  stage_ = job_->run_guarded([&](GuardedData& now) {
     if (now.lock.is_stopping() || now.lock.may_be_taken_in_background(now.has_work())) {
       now.lock.begin_nap();
       return Stage::kNap;
@@ -368,7 +369,7 @@ void ProgressThread::wait() {
 }
 
 void ProgressThread::nap() {
-  stage_ = job_->guarded([&](Contents& now) {
+  stage_ = job_->run_guarded([&](GuardedData& now) {
     if (now.lock.continue_nap(now.has_work())) return Stage::kNap;
     const bool is_ours = now.lock.end_nap(now.has_work());
     if (now.lock.is_stopping()) {
@@ -391,13 +392,13 @@ void Peer::write_key(ByteWriter& key) const {
 bool Peer::finished() const { return next_ == job_->callers(); }
 
 void Peer::run() {
-  using Before = ProgressOptions::Before;
+  using PeerWait = ProgressOptions::PeerWait;
   const int call = job_->callers() - 1 - next_;
   if (call == 0 && !awaited_) {
     awaited_ = true;
-    if (job_->options().before_first == Before::kClaim) job_->claim_is_done.await(1);
-    if (job_->options().before_first == Before::kEnd) job_->end_is_done.await(1);
-    if (job_->options().before_first == Before::kOtherCalls)
+    if (job_->options().peer_waits_for == PeerWait::kClaim) job_->claim_is_done.await(1);
+    if (job_->options().peer_waits_for == PeerWait::kEnd) job_->end_is_done.await(1);
+    if (job_->options().peer_waits_for == PeerWait::kOtherCalls)
       for (std::size_t other = 1; other < job_->has_returned.size(); ++other)
         job_->has_returned[other].await(1);
     return;
@@ -429,7 +430,7 @@ Scenario scenario_of(ProgressJob& job) {
   };
   for (int caller = 0; caller < job.callers(); ++caller) {
     add("caller " + std::to_string(caller), 0, std::make_unique<Caller>(job, caller));
-    if (job.options().callers[static_cast<std::size_t>(caller)] == CallerKind::kLosesPatience)
+    if (job.options().callers[static_cast<std::size_t>(caller)] == CallerKind::kTimesOut)
       add("timer", 0, std::make_unique<Timer>(job, caller));
   }
   if (job.options().claim) add("claim", 0, std::make_unique<Claim>(job, false));

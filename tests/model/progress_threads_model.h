@@ -11,8 +11,8 @@
 
 namespace farandole::model {
 
-// Mirrors Loop::drive(): the holder of the progress lock runs rounds, and sleeps between them,
-// until its calls are finished, its time limit is over, or it must release the lock.
+// Mirrors Loop::drive(): the holder of the progress lock runs rounds and sleeps between them. It
+// ends when its calls are finished, its time limit is over, or it must release the lock.
 class Driver {
  public:
   explicit Driver(ProgressJob& job) : job_(&job) {}
@@ -22,7 +22,7 @@ class Driver {
   void begin(ProgressJob::Bits wanted);
   // Goes on to the next checkpoint. Returns false at the end. `time` becomes 1 when the holder's
   // time limit is over; it is null if the holder has no limit.
-  bool go_on(const Ghost* time);
+  bool advance(const Ghost* time);
   // Runs one round, without sleeping. Returns true if the round took over or finished a call.
   bool run_round();
 

@@ -22,7 +22,7 @@ struct Case {
   Limits limits = {};
 };
 
-std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
 // Jobs that are small enough for the explorer to visit all their states.
 const std::vector<Case>& whole_jobs() {
@@ -43,7 +43,7 @@ const std::vector<Case>& whole_jobs() {
       {"SecondDiesPolling", {.steps = 2, .polls = true, .mortal = 1}},
       {"Rollback", {.steps = 1, .rollback = true}},
       {"RollbackAfterMisprediction",
-       {.steps = 1, .two_phase = true, .rollback = true, .differ_from = 1}},
+       {.steps = 1, .two_phase = true, .rollback = true, .identities_differ_from = 1}},
       {"PartialStoreOrder", {.steps = 3}, {.partial_store_order = true}},
       {"PartialStoreOrderTwoPhase", {.steps = 4, .two_phase = true}, {.partial_store_order = true}},
       {"PartialStoreOrderDeath", {.steps = 2, .mortal = 1}, {.partial_store_order = true}},
@@ -60,13 +60,13 @@ const std::vector<Case>& large_jobs() {
       {"ThreeTwoPhase", {.members = 3, .steps = 2, .two_phase = true}},
       {"OneOfThreeDies", {.members = 3, .steps = 1, .mortal = 2}},
       {"OneOfThreeLeaves", {.members = 3, .steps = 2, .leaver = 1}},
-      {"RollbackOfTwoSteps", {.steps = 2, .rollback = true, .differ_from = 2}},
+      {"RollbackOfTwoSteps", {.steps = 2, .rollback = true, .identities_differ_from = 2}},
       {"RollbackTwoSlots", {.steps = 3, .two_phase = true, .rollback = true}},
       {"RollbackOfThree", {.members = 3, .steps = 1, .rollback = true}},
       {"RollbackOfThreeAfterMisprediction",
-       {.members = 3, .steps = 1, .rollback = true, .differ_from = 1}},
+       {.members = 3, .steps = 1, .rollback = true, .identities_differ_from = 1}},
       {"RollbackOfTwoStepsTwoPhase",
-       {.steps = 2, .two_phase = true, .rollback = true, .differ_from = 1}},
+       {.steps = 2, .two_phase = true, .rollback = true, .identities_differ_from = 1}},
       {"Four", {.members = 4, .steps = 1}},
       {"PartialStoreOrderRollback", {.steps = 2, .rollback = true}, {.partial_store_order = true}},
   };
@@ -78,8 +78,8 @@ std::uint64_t states_of_large_jobs() {
   return states != nullptr ? std::strtoull(states, nullptr, 10) : 60'000;
 }
 
-void print(const Case& what, const Finding& finding) {
-  std::cout << what.name << ": " << name_of(finding.verdict)
+void print(const Case& test_case, const Finding& finding) {
+  std::cout << test_case.name << ": " << name_of(finding.verdict)
             << (finding.text.empty() ? "" : ": " + finding.text) << " (" << finding.states
             << " states, " << finding.transitions << " moves)\n";
 }
@@ -93,7 +93,7 @@ TEST_P(WholeJob, Holds) {
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
-INSTANTIATE_TEST_SUITE_P(Protocol, WholeJob, testing::ValuesIn(whole_jobs()), printed);
+INSTANTIATE_TEST_SUITE_P(Protocol, WholeJob, testing::ValuesIn(whole_jobs()), case_name);
 
 class LargeJob : public testing::TestWithParam<Case> {};
 
@@ -113,7 +113,7 @@ TEST_P(LargeJob, HoldsUpToTheBound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Protocol, LargeJob, testing::ValuesIn(large_jobs()), printed);
+INSTANTIATE_TEST_SUITE_P(Protocol, LargeJob, testing::ValuesIn(large_jobs()), case_name);
 
 struct PlantedBug {
   const char* name;
@@ -131,7 +131,7 @@ const std::vector<PlantedBug>& planted_bugs() {
   constexpr auto kBroken = Verdict::kViolation;
   constexpr const char* kSleeps = "sleeps on bell";
   const Options rollback = {.steps = 1, .rollback = true};
-  const Options reentry = {.steps = 1, .rollback = true, .differ_from = 1};
+  const Options reentry = {.steps = 1, .rollback = true, .identities_differ_from = 1};
   const Options death = {.steps = 2, .mortal = 1};
   const Options three = {.members = 3, .steps = 1};
   static const std::vector<PlantedBug> bugs = {

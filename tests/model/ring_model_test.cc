@@ -33,8 +33,8 @@ struct RingEnds {
     const auto* bytes = memory + 2 * sizeof(Ring::Position);
     arena.mark(memory, "written", Site::kWord);
     arena.mark(memory + sizeof(Ring::Position), "read", Site::kDone);
-    for (std::size_t at = 0; at < kRingBytes; at += 8)
-      arena.mark(bytes + at, "byte " + std::to_string(at), Site::kPayload);
+    for (std::size_t offset = 0; offset < kRingBytes; offset += 8)
+      arena.mark(bytes + offset, "byte " + std::to_string(offset), Site::kPayload);
     for (int rank = 0; rank < 2; ++rank) {
       auto* lines = reinterpret_cast<ModelDoorbells::Line*>(bells + sizeof(ModelDoorbells::Header));
       arena.mark(&lines[rank].bell, "bell " + std::to_string(rank), Site::kBell);
@@ -77,9 +77,9 @@ class RingEnd final : public CopiedThread<RingEnd> {
       prepared_ = true;
     } else if (!checked_) {
       checked_ = true;
-      const Value moved = move();
-      if (moved == 0) return;
-      next_ += moved;
+      const Value has_advanced = transfer();
+      if (has_advanced == 0) return;
+      next_ += has_advanced;
       wake_up();
       doorbells_->cancel_sleep();
     } else {
@@ -89,9 +89,9 @@ class RingEnd final : public CopiedThread<RingEnd> {
   }
 
  private:
-  Value move() {
-    const bool early = ends_->bug == Bug::kCountBeforePosition;
-    Ring ring(ends_->memory, *doorbells_, sends_ ? 1 : 0, early ? nullptr : ends_->sent);
+  Value transfer() {
+    const bool counts_early = ends_->bug == Bug::kCountBeforePosition;
+    Ring ring(ends_->memory, *doorbells_, sends_ ? 1 : 0, counts_early ? nullptr : ends_->sent);
     if (sends_) return send(ring) ? 1 : 0;
     return ends_->sent == nullptr ? (receive(ring, next_) ? 1 : 0) : receive_counted(ring);
   }
@@ -156,12 +156,12 @@ Finding explore_ring(Bug bug, bool partial_store_order = false, bool counts = fa
   return finding;
 }
 
-TEST(RingModel, NoMessageIsLostOrTornAndNobodySleepsForEver) {
+TEST(RingModel, NoMessageIsLostOrTornAndNoThreadSleepsForEver) {
   EXPECT_EQ(explore_ring(Bug::kNone).verdict, Verdict::kHolds);
   EXPECT_EQ(explore_ring(Bug::kNone, true).verdict, Verdict::kHolds);
 }
 
-TEST(RingModel, NobodySleepsForEverWhereMessagesAreCounted) {
+TEST(RingModel, NoThreadSleepsForEverIfMessagesAreCounted) {
   EXPECT_EQ(explore_ring(Bug::kNone, false, true).verdict, Verdict::kHolds);
   EXPECT_EQ(explore_ring(Bug::kNone, true, true).verdict, Verdict::kHolds);
   EXPECT_EQ(explore_ring(Bug::kCountBeforePosition, false, true).verdict, Verdict::kDeadlock);

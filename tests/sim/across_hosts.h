@@ -1,30 +1,30 @@
-// AcrossHosts: counts of events that occur only in jobs on several hosts.
+// MultiHostCounts: counts of events that occur only in jobs on several hosts.
 #pragma once
 
 #include <cstdint>
 
 namespace farandole::sim {
 
-struct AcrossHosts {
+struct MultiHostCounts {
   std::uint64_t partial_mispredictions = 0;  // seen by the members of some hosts only
   std::uint64_t replans_with_entries = 0;    // while entries were on their way
   std::uint64_t partitions_used = 0;         // partitions that delayed something
   std::uint64_t host_pauses = 0;
   std::uint64_t hosts_died = 0;      // all workers of a host at once
   std::uint64_t ends_sent = 0;       // between two host parts
-  std::uint64_t ends_heard = 0;      // host parts that were closed by another host
+  std::uint64_t ends_received = 0;   // host parts that were closed by another host
   std::uint64_t ends_answered = 0;   // of these: host parts that sent an end in answer
   std::uint64_t steps_finished = 0;  // after the host part was closed
   std::uint64_t steps_given_up = 0;  // entered by the host part, but not by all hosts
 
-  AcrossHosts& operator+=(const AcrossHosts& other) {
+  MultiHostCounts& operator+=(const MultiHostCounts& other) {
     partial_mispredictions += other.partial_mispredictions;
     replans_with_entries += other.replans_with_entries;
     partitions_used += other.partitions_used;
     host_pauses += other.host_pauses;
     hosts_died += other.hosts_died;
     ends_sent += other.ends_sent;
-    ends_heard += other.ends_heard;
+    ends_received += other.ends_received;
     ends_answered += other.ends_answered;
     steps_finished += other.steps_finished;
     steps_given_up += other.steps_given_up;

@@ -24,8 +24,8 @@ void SimulatedBoard::write_done(int member, std::uint32_t sequence, std::uint64_
   write(member, {.kind = Write::Kind::kDone, .slot = slot_of(sequence), .word = word});
 }
 
-void SimulatedBoard::write_met(std::uint64_t word) {
-  own_verdict_.met = word;
+void SimulatedBoard::write_all_hosts_entered(std::uint64_t word) {
+  own_verdict_.all_hosts_entered = word;
   lines(0).writes.push_back({.kind = Write::Kind::kVerdict, .verdict = own_verdict_});
 }
 
@@ -61,10 +61,10 @@ bool SimulatedBoard::settle(int member) {
   const auto write = std::move(writes.front());
   writes.pop_front();
   if (write.kind == Write::Kind::kVerdict) {
-    seen_verdict_ = write.verdict;
+    visible_verdict_ = write.verdict;
     return true;
   }
-  auto& line = lines(member).seen[write.slot];
+  auto& line = lines(member).visible[write.slot];
   const auto word = line.word;
   const auto done = line.done;
   apply(line, write);
@@ -83,7 +83,7 @@ bool SimulatedBoard::update_tally(Tally& tally, std::uint64_t before, std::uint6
 const SimulatedBoard::Line& SimulatedBoard::line(int reader, int member,
                                                  std::uint32_t sequence) const {
   const auto& lines = lines_[static_cast<std::size_t>(member)];
-  return (reader == member ? lines.own : lines.seen)[slot_of(sequence)];
+  return (reader == member ? lines.own : lines.visible)[slot_of(sequence)];
 }
 
 std::uint64_t SimulatedBoard::word(int reader, int member, std::uint32_t sequence) const {

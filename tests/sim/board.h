@@ -37,18 +37,19 @@ class SimulatedBoard {
   // Says that this member has finished its part, for algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
   // Only member 0. Says that all members on all hosts have entered a step with equal identities.
-  void write_met(std::uint64_t word);
+  void write_all_hosts_entered(std::uint64_t word);
   // Only member 0. Says that the group is over after this sequence, because a rank has left.
   void write_last_sequence(std::uint32_t sequence);
   // Makes the oldest unsettled write of a member visible. Returns true if a member may have waited
-  // for this write: it makes all words or all done words of a slot equal, or it is a verdict.
+  // for this write: the write makes all words or all done words of a slot equal, or it comes from
+  // member 0 and concerns all hosts.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.
   std::uint64_t word(int reader, int member, std::uint32_t sequence) const;
   std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
   const Entry& entry(int reader, int member, std::uint32_t sequence) const;
-  std::uint64_t met(int reader) const { return verdict(reader).met; }
+  std::uint64_t all_hosts_entered(int reader) const { return verdict(reader).all_hosts_entered; }
   const std::optional<std::uint32_t>& last_sequence(int reader) const {
     return verdict(reader).last_sequence;
   }
@@ -61,7 +62,7 @@ class SimulatedBoard {
   };
   // What member 0 says about all hosts.
   struct Verdict {
-    std::uint64_t met = 0;
+    std::uint64_t all_hosts_entered = 0;
     std::optional<std::uint32_t> last_sequence = {};
   };
   struct Write {
@@ -77,13 +78,13 @@ class SimulatedBoard {
   // A member's lines: as it sees them itself, and as the others see them.
   struct MemberLines {
     std::array<Line, 2> own;
-    std::array<Line, 2> seen;
+    std::array<Line, 2> visible;
     std::deque<Write> writes;
   };
 
   static std::size_t slot_of(std::uint32_t sequence) { return sequence % 2; }
   const Line& line(int reader, int member, std::uint32_t sequence) const;
-  const Verdict& verdict(int reader) const { return reader == 0 ? own_verdict_ : seen_verdict_; }
+  const Verdict& verdict(int reader) const { return reader == 0 ? own_verdict_ : visible_verdict_; }
   MemberLines& lines(int member) { return lines_[static_cast<std::size_t>(member)]; }
   static void apply(Line& line, const Write& write);
   void write(int member, Write write);
@@ -94,7 +95,7 @@ class SimulatedBoard {
   std::array<Tally, 2> word_tallies_;       // by slot
   std::array<Tally, 2> done_word_tallies_;  // by slot
   Verdict own_verdict_;
-  Verdict seen_verdict_;
+  Verdict visible_verdict_;
 };
 
 }  // namespace farandole::sim

@@ -19,17 +19,17 @@ namespace {
 using Items = std::vector<StreamItem>;
 
 template <class Item>
-std::vector<Envelope> packed(const Envelope& like, const std::vector<Item>& items) {
+std::vector<Envelope> pack_items(const Envelope& original, const std::vector<Item>& items) {
   MessagePacker packer;
   for (const auto& item : items) {
     if constexpr (std::is_same_v<Item, Announcement>)
-      packer.add(MemberSet(like.from), item);
+      packer.add(MemberSet(original.from), item);
     else
       packer.add(item);
   }
   std::vector<Envelope> envelopes;
   while (auto bytes = packer.take())
-    envelopes.push_back({like.group, like.from, like.to, *std::move(bytes)});
+    envelopes.push_back({original.group, original.from, original.to, *std::move(bytes)});
   return envelopes;
 }
 
@@ -40,7 +40,7 @@ int last_member(const Script& script, int group) {
 // A tap on the messages from the coordinator to the last member of each group. `change` may keep
 // state per group.
 template <class State>
-std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
+std::function<Tap(const Script&)> stream_tap(std::function<void(State&, Items&)> change) {
   return [change](const Script& script) -> Tap {
     auto states = std::make_shared<std::map<int, State>>();  // shared by all copies of the tap
     return [&script, change, states](Envelope envelope) -> std::vector<Envelope> {
@@ -48,7 +48,7 @@ std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> 
         return {std::move(envelope)};
       auto items = decode_stream(envelope.bytes).value();
       change((*states)[envelope.group], items);
-      return packed(envelope, items);
+      return pack_items(envelope, items);
     };
   };
 }
@@ -75,23 +75,23 @@ void never_forget(NoState& /*state*/, Items& items) {
 }
 
 // The state of reuse_ids(), which gives the next new name the id that was forgotten last.
-struct Reuse {
+struct IdReuse {
   std::optional<std::uint32_t> forgotten_id;
   std::map<std::uint32_t, std::uint32_t> replacements;  // by id
 };
 
-void reuse_ids(Reuse& reuse, Items& items) {
-  const auto translate = [&reuse](std::uint32_t& id) {
-    if (const auto found = reuse.replacements.find(id); found != reuse.replacements.end())
+void reuse_ids(IdReuse& id_reuse, Items& items) {
+  const auto translate = [&id_reuse](std::uint32_t& id) {
+    if (const auto found = id_reuse.replacements.find(id); found != id_reuse.replacements.end())
       id = found->second;
   };
   for (auto& item : items) {
     if (auto* forget = std::get_if<Forget>(&item)) {
       translate(forget->id);
-      reuse.forgotten_id = forget->id;
+      id_reuse.forgotten_id = forget->id;
     } else if (auto* define = std::get_if<Define>(&item)) {
-      if (reuse.forgotten_id)
-        reuse.replacements[define->id] = *std::exchange(reuse.forgotten_id, std::nullopt);
+      if (id_reuse.forgotten_id)
+        id_reuse.replacements[define->id] = *std::exchange(id_reuse.forgotten_id, std::nullopt);
       translate(define->id);
     } else if (auto* issue = std::get_if<Issue>(&item)) {
       translate(issue->id);
@@ -102,7 +102,8 @@ void reuse_ids(Reuse& reuse, Items& items) {
 // Until the last member has announced something itself, the coordinator also counts it as ready
 // when the second-last member announces a name.
 Tap decide_too_early(const Script& script) {
-  // The groups whose last member has announced something. All copies of the tap share the set.
+  // The groups in which the last member has announced something. All copies of the tap share the
+  // set.
   auto announced = std::make_shared<std::set<int>>();
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
@@ -113,7 +114,7 @@ Tap decide_too_early(const Script& script) {
     if (envelope.from == last && !items.empty()) announced->insert(envelope.group);
     if (envelope.from != last - 1 || announced->contains(envelope.group))
       return {std::move(envelope)};
-    auto envelopes = packed({envelope.group, last, 0, {}}, items);
+    auto envelopes = pack_items({envelope.group, last, 0, {}}, items);
     envelopes.push_back(std::move(envelope));
     return envelopes;
   };
@@ -126,7 +127,7 @@ Tap do_not_announce_again(const Script& /*script*/) {
     auto items = decode_announcements(envelope.bytes).value().items;
     std::erase_if(items,
                   [](const auto& item) { return std::holds_alternative<AnnounceAgain>(item); });
-    return packed(envelope, items);
+    return pack_items(envelope, items);
   };
 }
 
@@ -139,8 +140,8 @@ bool announces(const Envelope& envelope) {
 }
 
 // When a member joins, the coordinator does not examine pending names again, so the join counts
-// only for later announcements. To this end, the tap holds back a join until the next announcement
-// of another member.
+// only for later announcements. The tap simulates this by holding back a join until the next
+// announcement of another member.
 Tap do_not_examine_again(const Script& /*script*/) {
   auto held =
       // by group; shared by all copies of the tap
@@ -170,7 +171,7 @@ Tap stay_joined(const Script& script) {
         items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
     if (!releases) return {std::move(envelope)};
     const Envelope of_last{envelope.group, last, 0, {}};
-    auto joined = packed(of_last, std::vector<Announcement>{AnnounceJoin{}});
+    auto joined = pack_items(of_last, std::vector<Announcement>{AnnounceJoin{}});
     return {std::move(joined.front()), std::move(envelope)};
   };
 }
@@ -180,7 +181,7 @@ void name_another_last_rank(NoState& /*state*/, Items& items) {
     if (auto* release = std::get_if<ReleaseAll>(&item)) release->last_rank ^= 1;
 }
 
-void release_nobody(NoState& /*state*/, Items& items) {
+void drop_releases(NoState& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
 }
 
@@ -203,13 +204,13 @@ Tap do_not_compare_scales(const Script& script) {
       if (envelope.from != last_member(script, envelope.group)) known = own;
       std::tie(signature.prescale, signature.postscale) = known;
     }
-    return packed(envelope, items);
+    return pack_items(envelope, items);
   };
 }
 
 // A tap on the messages from a group's followers to the coordinator.
 template <class State>
-std::function<Tap(const Script&)> on_announcements(
+std::function<Tap(const Script&)> announcement_tap(
     std::function<void(State&, std::vector<Announcement>&)> change) {
   return [change](const Script& /*script*/) -> Tap {
     auto states = std::make_shared<std::map<std::pair<int, int>, State>>();  // by group and member
@@ -217,7 +218,7 @@ std::function<Tap(const Script&)> on_announcements(
       if (envelope.to != 0) return {std::move(envelope)};
       auto items = decode_announcements(envelope.bytes).value().items;
       change((*states)[{envelope.group, envelope.from}], items);
-      return packed(envelope, items);
+      return pack_items(envelope, items);
     };
   };
 }
@@ -228,11 +229,11 @@ void lose(NoState& /*state*/, std::vector<Announcement>& items) {
 }
 
 // Without rule A5: a follower that has raised once does not raise again after the answer.
-struct Raised {
+struct RaiseState {
   std::optional<std::uint32_t> generation;
 };
 
-void raise_once(Raised& raised, std::vector<Announcement>& items) {
+void raise_once(RaiseState& raised, std::vector<Announcement>& items) {
   std::erase_if(items, [&](const auto& item) {
     const auto* raise = std::get_if<Raise>(&item);
     if (raise == nullptr) return false;
@@ -263,7 +264,7 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
     std::erase_if(items, [](const auto& item) {
       return !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
     });
-    return packed(envelope, items);
+    return pack_items(envelope, items);
   };
 }
 
@@ -284,7 +285,7 @@ Tap do_not_compare_while_planned(const Script& /*script*/) {
       const auto* in_full = std::get_if<AnnounceInFull>(&item);
       return in_full != nullptr && names->contains({envelope.group, in_full->signature.name});
     });
-    return packed(envelope, items);
+    return pack_items(envelope, items);
   };
 }
 
@@ -319,7 +320,7 @@ void report_no_identity(NoState& /*state*/, std::vector<Announcement>& items) {
 }
 
 // Without rule A1: the last member rolls back a step that all members have entered.
-Tap roll_back_what_stays(const Script& script) {
+Tap roll_back_agreed_step(const Script& script) {
   auto reports = std::make_shared<std::map<int, Report>>();  // by group
   return [&script, reports](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
@@ -335,7 +336,7 @@ Tap roll_back_what_stays(const Script& script) {
       if (auto* answer = std::get_if<Answer>(&item);
           answer != nullptr && report.entered != 0 && answer->common_prefix == report.completed + 1)
         --answer->common_prefix;
-    return packed(envelope, items);
+    return pack_items(envelope, items);
   };
 }
 
@@ -361,7 +362,7 @@ void never_stop(NoState& /*state*/, Items& items) {
 }
 
 // Changes every tenth message.
-std::function<Tap(const Script&)> every_tenth(
+std::function<Tap(const Script&)> tenth_message_tap(
     std::function<std::vector<Envelope>(Envelope)> change) {
   return [change](const Script& /*script*/) -> Tap {
     return [change, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
@@ -391,14 +392,14 @@ std::vector<NamedBug> wire_bugs() {
   const auto repeat = [](const Envelope& envelope) {
     return std::vector<Envelope>{envelope, envelope};
   };
-  const auto damage = [](Envelope envelope) {
+  const auto flip_bit = [](Envelope envelope) {
     envelope.bytes.back() ^= std::byte{0x40};
     return std::vector<Envelope>{std::move(envelope)};
   };
   return {
-      {"a message is lost", {every_tenth(lose), {}}, "deadlock"},
-      {"a message comes twice", {every_tenth(repeat), {}}, "a second time"},
-      {"a message is damaged", {every_tenth(damage), {}}, "control message"},
+      {"a message is lost", {tenth_message_tap(lose), {}}, "deadlock"},
+      {"a message comes twice", {tenth_message_tap(repeat), {}}, "a second time"},
+      {"a message is damaged", {tenth_message_tap(flip_bit), {}}, "control message"},
       {"a message overtakes another", {overtake, {}}, "control message"},
       {"a step is issued before the last member announced", {decide_too_early, {}}, "it announces"},
       {"a forgotten name is not announced again", {do_not_announce_again, {}}, "deadlock"},
@@ -406,23 +407,25 @@ std::vector<NamedBug> wire_bugs() {
        {do_not_examine_again, {}},
        "deadlock"},
       {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
-      {"scales are not compared", {do_not_compare_scales, {}}, "has not announced like this"},
+      {"scales are not compared", {do_not_compare_scales, {}}, "has not announced this call"},
   };
 }
 
 std::vector<NamedBug> stream_bugs() {
   return {
       {"two names change places on one member",
-       {on_stream<NoState>(swap_two_names), {}},
+       {stream_tap<NoState>(swap_two_names), {}},
        "is not over"},
-      {"an id is given again after it was forgotten", {on_stream<Reuse>(reuse_ids), {}}, "the id"},
+      {"an id is given again after it was forgotten",
+       {stream_tap<IdReuse>(reuse_ids), {}},
+       "the id"},
       {"the table of names grows beyond its bound",
-       {on_stream<NoState>(never_forget), {}},
+       {stream_tap<NoState>(never_forget), {}},
        "names have an id"},
-      {"the text of a rejection differs", {on_stream<NoState>(change_a_text), {}}, "another saw"},
-      {"a release does not come", {on_stream<NoState>(release_nobody), {}}, "deadlock"},
+      {"the text of a rejection differs", {stream_tap<NoState>(change_a_text), {}}, "another saw"},
+      {"a release does not come", {stream_tap<NoState>(drop_releases), {}}, "deadlock"},
       {"a release names another rank on one member",
-       {on_stream<NoState>(name_another_last_rank), {}},
+       {stream_tap<NoState>(name_another_last_rank), {}},
        "was the last"},
   };
 }
@@ -430,29 +433,29 @@ std::vector<NamedBug> stream_bugs() {
 std::vector<NamedBug> replan_bugs() {
   return {
       {"A1: one member rolls back what all have entered",
-       {roll_back_what_stays, {}},
-       "is entered by all, rank"},
+       {roll_back_agreed_step, {}},
+       "it says that all have entered decision"},
       {"A1: generations are not compared on the board",
        {{}, {.ignores_generations = true, .identity_without_step_number = true}},
        "is not in it"},
       {"A2: a report does not say what was entered",
-       {on_announcements<NoState>(report_no_entry), {}},
+       {announcement_tap<NoState>(report_no_entry), {}},
        "our own decisions are valid",
        true},
       {"A2: a report says one completed too few",
-       {on_announcements<NoState>(report_one_too_few), {}},
+       {announcement_tap<NoState>(report_one_too_few), {}},
        "our own decisions are valid",
        true},
       {"A2: a report says another identity",
-       {on_announcements<NoState>(report_no_identity), {}},
+       {announcement_tap<NoState>(report_no_identity), {}},
        "our own decisions are valid",
        true},
       {"A3: the sequence begins again at 1",
-       {on_stream<NoState>(begin_again_at_one), {}},
-       "it says that number 0 is entered by all"},
+       {stream_tap<NoState>(begin_again_at_one), {}},
+       "it says that all have entered decision 0"},
       {"A4: there is no grace timer", {{}, {.never_ticks = true}}, "deadlock"},
       {"A5: a follower that has raised once does not raise again",
-       {on_announcements<Raised>(raise_once), {}},
+       {announcement_tap<RaiseState>(raise_once), {}},
        "deadlock"},
       {"A6: another signature of a planned name is not announced",
        {do_not_compare_while_planned, {}},
@@ -461,32 +464,34 @@ std::vector<NamedBug> replan_bugs() {
        {announce_nothing_in_a_plan, {}},
        "deadlock"},
       {"the plan begins within a step",
-       {on_stream<NoState>(follow_too_early), {}},
+       {stream_tap<NoState>(follow_too_early), {}},
        "control message"},
       {"a bucket has another order on one member",
-       {on_stream<NoState>(plan_another_order), {}},
+       {stream_tap<NoState>(plan_another_order), {}},
        "nothing is new"},
       {"the common prefix is one too long on one member",
-       {on_stream<NoState>(answer_one_too_many), {}},
+       {stream_tap<NoState>(answer_one_too_many), {}},
        "deadlock"},
       {"an answer does not begin a generation",
-       {on_stream<NoState>(stay_in_the_generation), {}},
+       {stream_tap<NoState>(stay_in_the_generation), {}},
        "control message"},
-      {"a raise is lost", {on_announcements<NoState>(lose<Raise>), {}}, "deadlock"},
-      {"a report is lost", {on_announcements<NoState>(lose<Report>), {}}, "deadlock"},
-      {"a stop is lost", {on_stream<NoState>(never_stop), {}}, "deadlock"},
+      {"a raise is lost", {announcement_tap<NoState>(lose<Raise>), {}}, "deadlock"},
+      {"a report is lost", {announcement_tap<NoState>(lose<Report>), {}}, "deadlock"},
+      {"a stop is lost", {stream_tap<NoState>(never_stop), {}}, "deadlock"},
   };
 }
 
 std::vector<NamedBug> engine_bugs() {
   return {
       {"a step completes before the last member entered",
-       {{}, {.completes_before_the_last_entered = true}},
+       {{}, {.completes_before_the_last_entry = true}},
        "is not in it"},
       {"the identity depends on the declared counts",
-       {{}, {.identity_holds_the_rows = true}},
+       {{}, {.identity_includes_rows = true}},
        "deadlock"},
-      {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
+      {"each member chooses its algorithm",
+       {{}, {.each_member_chooses_its_algorithm = true}},
+       "deadlock"},
       {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
       {"the agreement is not notified of a misprediction",
        {{}, {.ignores_mispredictions = true}},
@@ -495,7 +500,7 @@ std::vector<NamedBug> engine_bugs() {
        {{}, {.releases_name_the_first_member = true}},
        "was the last to join"},
       {"a member that has joined brings data",
-       {{}, {.the_joined_bring_data = true}},
+       {{}, {.joined_members_bring_data = true}},
        "gave the sum"},
       {"one survivor is not notified of a death",
        {{}, {.one_survivor_is_not_notified = true}},
@@ -504,7 +509,7 @@ std::vector<NamedBug> engine_bugs() {
        {{}, {.leaves_before_its_writes_are_seen = true}},
        "leaves early"},
       {"a step that all have entered is lost when a member leaves",
-       {{}, {.loses_what_all_have_entered = true}},
+       {{}, {.loses_steps_that_all_have_entered = true}},
        "leaves early"},
       {"a leave ends a group that the leaver was not in",
        {{}, {.a_leave_ends_other_groups = true}},

@@ -1,5 +1,6 @@
 // Planted bugs, to test that the simulator notices them. Most of them change messages on the wire,
-// as if the code that wrote or read the messages were wrong.
+// as if the code that wrote or read the messages were wrong. The names A1 to A7 are those of the
+// rules in docs/simulator.md.
 #pragma once
 
 #include <ostream>

@@ -4,32 +4,32 @@
 namespace farandole::sim {
 
 struct Flaws {
-  bool completes_before_the_last_entered = false;
+  bool completes_before_the_last_entry = false;
   bool one_survivor_is_not_notified = false;
-  bool the_joined_bring_data = false;
+  bool joined_members_bring_data = false;
   bool releases_name_the_first_member = false;
   bool ignores_generations = false;
   bool identity_without_step_number = false;
   bool never_ticks = false;
-  bool identity_holds_the_rows = false;
-  bool each_chooses_its_algorithm = false;
+  bool identity_includes_rows = false;
+  bool each_member_chooses_its_algorithm = false;
   bool counts_no_waits = false;
   bool ignores_mispredictions = false;
   bool polls_release_names = false;
   bool dropped_calls_release_names = false;
   bool leaves_before_its_writes_are_seen = false;
-  bool loses_what_all_have_entered = false;
+  bool loses_steps_that_all_have_entered = false;
   bool a_leave_ends_other_groups = false;
   bool the_last_leaver_is_blamed = false;
 
   // Groups with members on several hosts.
   bool sends_its_entry_too_early = false;
-  bool compares_no_entries = false;
+  bool does_not_compare_entries = false;
   bool entries_have_no_generation = false;
   bool drops_entries_of_a_newer_generation = false;
   bool does_not_await_the_last_host = false;
   bool local_members_do_not_wait = false;
-  bool met_before_all_entries = false;
+  bool all_entered_flag_before_all_entries = false;
   bool ignores_mispredictions_between_hosts = false;
   bool does_not_tell_local_members_of_the_end = false;
   bool ends_at_once = false;
@@ -40,7 +40,7 @@ struct Flaws {
   bool enters_after_its_end = false;
   bool lane_0_leaves_in_a_step = false;
   bool leaves_in_a_step = false;
-  bool drops_a_met_step = false;
+  bool drops_a_step_that_all_hosts_have_entered = false;
   bool deaths_are_not_passed_on = false;
   bool passes_a_leave_on_as_a_death = false;
   bool forgets_the_first_cause = false;

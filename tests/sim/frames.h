@@ -19,7 +19,7 @@ struct EntryFrame {
 struct EndFrame {
   StepNumber
       entered;  // the last step for which it has sent an entry; its sequence is 0 if there is none
-  int rank;     // the rank whose leave ends the group
+  int rank;     // the rank that leaves and so ends the group
 };
 using Frame = std::variant<EntryFrame, EndFrame>;
 

@@ -16,9 +16,9 @@ namespace {
 // once. Programs cannot deadlock, because each phase keeps one of two rules. With the first rule, a
 // program submits all its calls of the phase before it waits for any of them. Until then, it waits
 // only for calls of earlier phases. With the second rule, all programs make their calls in one
-// order. A group may join during some phases: each member joins in one of these phases, after some
-// of that phase's calls, and then makes no calls until the release. After the last of these phases,
-// programs may wait for the release.
+// order. In some phases, the members of a group may join. Each member joins in one of these phases,
+// after some calls of that phase, and then makes no calls until the release. After the last of
+// these phases, programs may wait for the release.
 struct Phase {
   struct Join {
     int call;
@@ -41,7 +41,7 @@ class JobWriter {
         mismatches_percent_(random.chance(40) ? 12 : 0),
         joins_percent_(random.chance(50) ? 40 : 0),
         batches_percent_(random.chance(50) ? 50 : 0),
-        joining_(script.groups.size()) {
+        joining_groups_(script.groups.size()) {
     const bool long_names = random.chance(8);
     for (std::size_t group = 0; group < script.groups.size(); ++group) {
       for (int index = random.between(1, 8); index > 0; --index) {
@@ -57,13 +57,13 @@ class JobWriter {
     const int calls_max = script_.workers <= 12 ? 8 : 3;
     std::vector<std::vector<Template>> loop;
     for (int count = random_.between(1, 3); count > 0; --count)
-      loop.push_back(write_template(random_.between(1, calls_max)));
+      loop.push_back(write_templates(random_.between(1, calls_max)));
     const int rounds = random_.between(1, script_.workers <= 12 ? 12 : 3);
     phases_left_ = rounds * static_cast<int>(loop.size());
     std::vector<Phase> phases;
     for (; phases_left_ > 0; --phases_left_) {
       auto& calls = loop[phases.size() % loop.size()];
-      if (random_.chance(10)) calls = write_template(random_.between(1, calls_max));
+      if (random_.chance(10)) calls = write_templates(random_.between(1, calls_max));
       phases.push_back(make_phase(calls));
     }
     return phases;
@@ -75,7 +75,7 @@ class JobWriter {
     Signature signature;
   };
 
-  std::vector<Template> write_template(int count) {
+  std::vector<Template> write_templates(int count) {
     auto names = names_;
     random_.shuffle(names);
     if (names.size() > static_cast<std::size_t>(count))
@@ -87,7 +87,7 @@ class JobWriter {
   }
 
   // A group while its members join.
-  struct Joining {
+  struct JoiningGroup {
     int call = -1;
     int phases_left = 0;                    // 0: no member is joining
     std::map<int, int> phases_before_join;  // by worker; negative after its join
@@ -97,8 +97,8 @@ class JobWriter {
 
   Phase make_phase(const std::vector<Template>& templates) {
     Phase phase{.in_one_order = random_.chance(20)};
-    for (std::size_t group = 0; group < joining_.size(); ++group)
-      if (joining_[group].phases_left == 0 && random_.chance(joins_percent_))
+    for (std::size_t group = 0; group < joining_groups_.size(); ++group)
+      if (joining_groups_[group].phases_left == 0 && random_.chance(joins_percent_))
         start_joining(static_cast<int>(group));
     std::vector<int> calls_before(script_.groups.size());  // by group
     for (const auto& [group, signature] : templates) {
@@ -110,7 +110,7 @@ class JobWriter {
       phase.calls.push_back(static_cast<int>(script_.calls.size()));
       script_.calls.push_back(std::move(call));
     }
-    for (auto& joining : joining_)
+    for (auto& joining : joining_groups_)
       if (joining.phases_left > 0) end_phase(joining, phase);
     if (random_.chance(batches_percent_)) choose_batch(phase);
     return phase;
@@ -136,7 +136,7 @@ class JobWriter {
     signature.operation = Operation::kJoin;
     Call call{group, signature};
     call.makers = script_.groups[static_cast<std::size_t>(group)];
-    auto& joining = joining_[static_cast<std::size_t>(group)];
+    auto& joining = joining_groups_[static_cast<std::size_t>(group)];
     joining.call = static_cast<int>(script_.calls.size());
     joining.phases_left = random_.between(1, std::min(phases_left_, 3));
     for (const int worker : call.makers) {
@@ -150,7 +150,7 @@ class JobWriter {
   }
 
   void choose_makers(Call& call, bool in_one_order, int calls_before) {
-    const auto& joining = joining_[static_cast<std::size_t>(call.group)];
+    const auto& joining = joining_groups_[static_cast<std::size_t>(call.group)];
     if (joining.phases_left > 0) call.join = joining.call;
     for (const int worker : script_.groups[static_cast<std::size_t>(call.group)]) {
       const bool makes =
@@ -159,13 +159,13 @@ class JobWriter {
     }
   }
 
-  bool makes_call(const Joining& joining, int worker, bool in_one_order, int calls_before) {
+  bool makes_call(const JoiningGroup& joining, int worker, bool in_one_order, int calls_before) {
     const int phases_left = joining.phases_before_join.at(worker);
     if (phases_left != 0) return phases_left > 0;
     return in_one_order ? calls_before < joining.calls_before_join.at(worker) : random_.chance(50);
   }
 
-  static void end_phase(Joining& joining, Phase& phase) {
+  static void end_phase(JoiningGroup& joining, Phase& phase) {
     Phase::Join join{joining.call, {}};
     for (auto& [worker, phases_left] : joining.phases_before_join)
       if (phases_left-- == 0) join.workers.insert(worker);
@@ -178,7 +178,7 @@ class JobWriter {
   int mismatches_percent_;
   int joins_percent_;
   int batches_percent_;
-  std::vector<Joining> joining_;  // by group
+  std::vector<JoiningGroup> joining_groups_;  // by group
   int phases_left_ = 0;
   std::vector<std::pair<int, std::string>> names_;  // (group, name)
 };
@@ -190,32 +190,32 @@ class ProgramWriter {
       : random_(random), script_(script), worker_(worker), pauses_percent_(random.below(15)) {}
 
   void add(const Phase& phase) {
-    std::vector<int> mine;
+    std::vector<int> own_calls;
     for (const int number : phase.calls)
-      if (std::ranges::binary_search(call(number).makers, worker_)) mine.push_back(number);
+      if (std::ranges::binary_search(call(number).makers, worker_)) own_calls.push_back(number);
     if (!phase.in_one_order) {
-      random_.shuffle(mine);
-      if (random_.chance(30)) start_with_own_group(mine);
+      random_.shuffle(own_calls);
+      if (random_.chance(30)) start_with_own_group(own_calls);
     }
     for (const auto& join : phase.joins)
-      if (join.workers.contains(worker_)) add_join(mine, join.call, phase.in_one_order);
+      if (join.workers.contains(worker_)) add_join(own_calls, join.call, phase.in_one_order);
     if (phase.in_one_order) {
-      submit_in_turn(mine);
+      submit_in_turn(own_calls);
     } else {
-      for (const auto& batch : phase.batches) gather(mine, batch);
-      submit_all(mine, phase.batches);
-      for (const int number : mine)
+      for (const auto& batch : phase.batches) gather_batch(own_calls, batch);
+      submit_all(own_calls, phase.batches);
+      for (const int number : own_calls)
         if (!call(number).is_join()) open_.push_back(number);
     }
     for (const int join : phase.releases)
       if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
     if (phase.in_one_order) return;
     random_.shuffle(open_);
-    if (random_.chance(70)) wait_until_open_at_most(random_.chance(70) ? 0 : 1);
+    if (random_.chance(70)) wait_until_few_are_open(random_.chance(70) ? 0 : 1);
   }
 
   std::vector<Action> finish() {
-    wait_until_open_at_most(0);
+    wait_until_few_are_open(0);
     return std::move(actions_);
   }
   Time pauses() const { return pauses_; }
@@ -224,8 +224,8 @@ class ProgramWriter {
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
   // Adds a join after the worker's calls in the join's group. If `at_once`, the join comes directly
-  // after them. This is needed in a phase in which all programs use one order, because other
-  // programs may already wait for a call that needs the join.
+  // after them. A phase in which all programs use one order needs this, because other programs may
+  // already wait for a call that needs the join.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -254,7 +254,7 @@ class ProgramWriter {
 
   // Moves the calls of a batch behind its first call. A worker that makes one call of the
   // batch makes all of them.
-  static void gather(std::vector<int>& calls, const std::vector<int>& batch) {
+  static void gather_batch(std::vector<int>& calls, const std::vector<int>& batch) {
     const auto first = std::ranges::find(calls, batch.front());
     if (first == calls.end()) return;
     const auto is_later = [&](int number) {
@@ -284,7 +284,7 @@ class ProgramWriter {
         submit_batch(*batch);
         index += batch->size() - 1;
       } else if (has_next && random_.chance(10)) {
-        submit_by_poll(calls[index], calls[index + 1]);
+        submit_in_polled_order(calls[index], calls[index + 1]);
         ++index;
       } else {
         submit(calls[index]);
@@ -292,11 +292,11 @@ class ProgramWriter {
     }
   }
 
-  void submit_by_poll(int first, int second) {
+  void submit_in_polled_order(int first, int second) {
     wait_until_free(first);
     wait_until_free(second);
     if (!open_.empty()) {
-      actions_.emplace_back(SubmitByPoll{random_.pick(open_), first, second});
+      actions_.emplace_back(SubmitInPolledOrder{random_.pick(open_), first, second});
     } else {
       submit(second);
       submit(first);
@@ -316,11 +316,11 @@ class ProgramWriter {
   // Waits until this call can be submitted: its name is free, and no join of the group is in
   // flight.
   void wait_until_free(int number) {
-    const auto& wanted = call(number);
+    const auto& call_to_submit = call(number);
     const auto blocks = [&](int other) {
       const auto& earlier = call(other);
-      return earlier.group == wanted.group &&
-             (earlier.is_join() || earlier.common.name == wanted.common.name);
+      return earlier.group == call_to_submit.group &&
+             (earlier.is_join() || earlier.common.name == call_to_submit.common.name);
     };
     for (auto found = std::ranges::find_if(open_, blocks); found != open_.end();
          found = std::ranges::find_if(open_, blocks))
@@ -332,8 +332,8 @@ class ProgramWriter {
     std::erase(open_, number);
   }
 
-  void wait_until_open_at_most(std::size_t at_most) {
-    while (open_.size() > at_most) wait(open_.back());
+  void wait_until_few_are_open(std::size_t open_max) {
+    while (open_.size() > open_max) wait(open_.back());
   }
 
   void pause() {

@@ -1,4 +1,4 @@
-// Free scripts: jobs whose phases all differ, or repeat only in part.
+// Free scripts: all phases of the job differ, or only some phases repeat.
 #pragma once
 
 #include "random.h"

@@ -18,7 +18,7 @@ Channel channel_of(const RoutedFrame& frame) { return {frame.group, frame.from, 
 
 // A tap on the entries. `change` may keep state per channel.
 template <class State>
-std::function<FrameTap(const Script&)> on_entries(
+std::function<FrameTap(const Script&)> entry_tap(
     std::function<Frames(State&, const RoutedFrame&)> change) {
   return [change](const Script& /*script*/) -> FrameTap {
     auto states = std::make_shared<std::map<Channel, State>>();  // shared by all copies of the tap
@@ -30,7 +30,7 @@ std::function<FrameTap(const Script&)> on_entries(
 }
 
 // A tap on the ends of groups.
-std::function<FrameTap(const Script&)> on_ends(std::function<void(EndFrame&)> change) {
+std::function<FrameTap(const Script&)> end_tap(std::function<void(EndFrame&)> change) {
   return [change](const Script& /*script*/) -> FrameTap {
     return [change](RoutedFrame frame) -> Frames {
       if (auto* end = std::get_if<EndFrame>(&frame.frame)) change(*end);
@@ -46,33 +46,33 @@ FrameTap send_ends_to_one_host(const Script& /*script*/) {
   };
 }
 
-struct Count {
+struct EntryCount {
   int entries = 0;
 };
 
-Frames lose_every_tenth(Count& count, const RoutedFrame& frame) {
+Frames lose_every_tenth(EntryCount& count, const RoutedFrame& frame) {
   if (++count.entries % 10 == 0) return {};
   return {frame};
 }
 
 // From the fifth entry on, every channel to a host part with a higher index is interrupted for
 // ever.
-Frames partition_for_ever(Count& count, const RoutedFrame& frame) {
+Frames partition_for_ever(EntryCount& count, const RoutedFrame& frame) {
   if (++count.entries >= 5 && frame.from < frame.to) return {};
   return {frame};
 }
 
-Frames send_to_one_host(Count& /*count*/, const RoutedFrame& frame) {
+Frames send_to_one_host(EntryCount& /*count*/, const RoutedFrame& frame) {
   if (frame.to == (frame.from == 0 ? 1 : 0)) return {frame};
   return {};
 }
 
-struct Sent {
+struct SentFrames {
   Frames frames;
 };
 
 // Sends each entry again after the next two entries.
-Frames repeat_later(Sent& sent, const RoutedFrame& frame) {
+Frames repeat_later(SentFrames& sent, const RoutedFrame& frame) {
   sent.frames.push_back(frame);
   Frames frames = {frame};
   if (sent.frames.size() > 2) frames.push_back(sent.frames[sent.frames.size() - 3]);
@@ -80,7 +80,7 @@ Frames repeat_later(Sent& sent, const RoutedFrame& frame) {
 }
 
 // When an entry of a newer generation has replaced an entry, the old one comes again.
-Frames bring_back_the_older(Sent& sent, const RoutedFrame& frame) {
+Frames bring_back_older_entries(SentFrames& sent, const RoutedFrame& frame) {
   const auto step_of = [](const RoutedFrame& one) { return std::get<EntryFrame>(one.frame).step; };
   Frames frames = {frame};
   if (!sent.frames.empty() && step_of(sent.frames.back()).sequence == step_of(frame).sequence)
@@ -95,35 +95,35 @@ std::vector<NamedBug> entry_bugs() {
        {{}, {.sends_its_entry_too_early = true}},
        "is not in it"},
       {"the identities of entries are not compared",
-       {{}, {.compares_no_entries = true}},
+       {{}, {.does_not_compare_entries = true}},
        "has entered calls"},
       {"the generation of entries is ignored",
        {{}, {.entries_have_no_generation = true}},
        "is not in it"},
       {"an older entry replaces a newer one",
-       {{}, {}, on_entries<Sent>(bring_back_the_older)},
+       {{}, {}, entry_tap<SentFrames>(bring_back_older_entries)},
        "deadlock"},
       {"entries of a newer generation are dropped",
        {{}, {.drops_entries_of_a_newer_generation = true}},
        "deadlock"},
       {"one host is not awaited", {{}, {.does_not_await_the_last_host = true}}, "is not in it"},
-      {"local members do not wait for the met flag",
+      {"local members do not wait for the all-entered flag",
        {{}, {.local_members_do_not_wait = true}},
        "is not in it"},
-      {"the met flag is written before all entries are there",
-       {{}, {.met_before_all_entries = true}},
+      {"the all-entered flag is written before all entries are there",
+       {{}, {.all_entered_flag_before_all_entries = true}},
        "is not in it"},
       {"lane 0 takes no notice of a misprediction between hosts",
        {{}, {.ignores_mispredictions_between_hosts = true}},
        "deadlock"},
-      {"entries are lost", {{}, {}, on_entries<Count>(lose_every_tenth)}, "deadlock"},
+      {"entries are lost", {{}, {}, entry_tap<EntryCount>(lose_every_tenth)}, "deadlock"},
       {"an entry comes again after later ones",
-       {{}, {}, on_entries<Sent>(repeat_later)},
+       {{}, {}, entry_tap<SentFrames>(repeat_later)},
        "deadlock"},
       {"an entry is sent to one host only",
-       {{}, {}, on_entries<Count>(send_to_one_host)},
+       {{}, {}, entry_tap<EntryCount>(send_to_one_host)},
        "deadlock"},
-      {"a partition never ends", {{}, {}, on_entries<Count>(partition_for_ever)}, "deadlock"},
+      {"a partition never ends", {{}, {}, entry_tap<EntryCount>(partition_for_ever)}, "deadlock"},
   };
 }
 
@@ -142,10 +142,10 @@ std::vector<NamedBug> end_bugs() {
        "two outcomes"},
       {"an end is not answered", {{}, {.does_not_answer_an_end = true}}, "deadlock"},
       {"an end says one step too many",
-       {{}, {}, on_ends([](EndFrame& end) { ++end.entered.sequence; })},
+       {{}, {}, end_tap([](EndFrame& end) { ++end.entered.sequence; })},
        "deadlock"},
       {"an end says one step too few",
-       {{}, {}, on_ends([](EndFrame& end) { --end.entered.sequence; })},
+       {{}, {}, end_tap([](EndFrame& end) { --end.entered.sequence; })},
        "though no member of its group leaves early"},
       {"a host part enters a step after its end",
        {{}, {.enters_after_its_end = true}},
@@ -155,7 +155,7 @@ std::vector<NamedBug> end_bugs() {
        "two outcomes"},
       {"a member leaves while a step is open", {{}, {.leaves_in_a_step = true}}, "two outcomes"},
       {"a member drops a step that all hosts have entered",
-       {{}, {.drops_a_met_step = true}},
+       {{}, {.drops_a_step_that_all_hosts_have_entered = true}},
        "though no member of its group leaves early"},
       {"the end is not written for the local members",
        {{}, {.does_not_tell_local_members_of_the_end = true}},

@@ -38,7 +38,7 @@ void Hosts::add_group(int group) {
   const auto& ranks = script_.members(group);
   std::vector<int> hosts;
   std::vector<std::vector<int>> members;
-  std::vector<Place> places;
+  std::vector<MemberPosition> positions;
   for (int member = 0; member < static_cast<int>(ranks.size()); ++member) {
     const int own_host = host_of(ranks[static_cast<std::size_t>(member)]);
     const auto found = std::ranges::find(hosts, own_host) - hosts.begin();
@@ -47,7 +47,7 @@ void Hosts::add_group(int group) {
       members.emplace_back();
     }
     auto& part = members[static_cast<std::size_t>(found)];
-    places.push_back({static_cast<int>(found), static_cast<int>(part.size())});
+    positions.push_back({static_cast<int>(found), static_cast<int>(part.size())});
     part.push_back(member);
   }
   std::vector<HostPart> parts;
@@ -56,10 +56,10 @@ void Hosts::add_group(int group) {
     parts.push_back({hosts[part], std::move(members[part]), SimulatedBoard(size)});
   }
   parts_.push_back(std::move(parts));
-  places_.push_back(std::move(places));
+  positions_.push_back(std::move(positions));
 }
 
-int Hosts::lane_0(int group, int part) const {
+int Hosts::worker_of_lane_0(int group, int part) const {
   const auto& members = parts(group)[static_cast<std::size_t>(part)].members;
   return script_.members(group)[static_cast<std::size_t>(members.front())];
 }

@@ -1,5 +1,5 @@
 // Which members of each group share a host, and what each host knows. The members of a group on one
-// host are a host part: they share a board and a piece of memory, which other hosts do not see.
+// host are a host part. They share a board and a piece of memory that other hosts do not see.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace farandole::sim {
 
-// A member of the group that leaves: a rank on this host that wants to leave or has left, or a rank
-// on another host, once lane 0 is notified of its leave. The tickets are drawn on this host.
+// A member that leaves the group, as this host part knows it. A rank on this host counts when it
+// wants to leave or has left. A rank on another host counts when lane 0 is notified of its leave.
+// The tickets are drawn on this host.
 struct KnownLeave {
   int rank;
   std::uint32_t ticket;
@@ -47,14 +48,14 @@ class Hosts {
     return parts_[static_cast<std::size_t>(group)];
   }
   bool spans_hosts(int group) const { return parts(group).size() > 1; }
-  int part_of(int group, int member) const { return place(group, member).part; }
+  int part_of(int group, int member) const { return position_of(group, member).part; }
   // The index of a member in its host part.
-  int index_of(int group, int member) const { return place(group, member).index; }
+  int index_of(int group, int member) const { return position_of(group, member).index; }
   HostPart& part(int group, int number) {
     return parts_[static_cast<std::size_t>(group)][static_cast<std::size_t>(number)];
   }
   // The worker that is lane 0 of a host part.
-  int lane_0(int group, int part) const;
+  int worker_of_lane_0(int group, int part) const;
   const Script& script() const { return script_; }
 
   // What the members of a host part know about the ends of ranks.
@@ -68,12 +69,12 @@ class Hosts {
   std::vector<int> hosts_notified_by(int worker) const;
 
  private:
-  struct Place {
+  struct MemberPosition {
     int part;
     int index;
   };
-  const Place& place(int group, int member) const {
-    return places_[static_cast<std::size_t>(group)][static_cast<std::size_t>(member)];
+  const MemberPosition& position_of(int group, int member) const {
+    return positions_[static_cast<std::size_t>(group)][static_cast<std::size_t>(member)];
   }
   void add_group(int group);
   std::vector<bool> reached_by(int worker, bool only_lane_0) const;
@@ -81,8 +82,8 @@ class Hosts {
   const Script& script_;
   std::vector<int> worker_hosts_;
   std::vector<Host> hosts_;
-  std::vector<std::vector<HostPart>> parts_;  // by group
-  std::vector<std::vector<Place>> places_;    // by group and member
+  std::vector<std::vector<HostPart>> parts_;            // by group
+  std::vector<std::vector<MemberPosition>> positions_;  // by group and member
 };
 
 }  // namespace farandole::sim

@@ -56,26 +56,27 @@ const PeerEntries::Entry* LaneZero::find(const Part& part, const StepIdentity& s
   return part.entries.find(generation, step.sequence);
 }
 
-LaneZero::Outlook LaneZero::outlook(const StepIdentity& step) const {
+LaneZero::StepState LaneZero::state_of(const StepIdentity& step) const {
   bool is_complete = true;
-  bool is_alike = true;
+  bool all_equal = true;
   const int end = static_cast<int>(parts_.size()) - (flaws_.does_not_await_the_last_host ? 1 : 0);
   for (int number = 0; number < end; ++number) {
     if (number == own_part_) continue;
     const auto& part = parts_[static_cast<std::size_t>(number)];
     if (const auto* entry = find(part, step)) {
-      is_alike = is_alike && entry->step.id == step.id;
+      all_equal = all_equal && entry->step.id == step.id;
       continue;
     }
     // The last entry of a closed host part may still be on its way.
     const bool may_come = !part.end || part.end->entered == number_of(step) ||
                           part.end->entered.sequence > step.sequence;
-    if (!may_come) return Outlook::kNever;
+    if (!may_come) return StepState::kNeverEntered;
     is_complete = false;
   }
-  if (flaws_.met_before_all_entries) is_complete = true;
-  if (!is_complete) return Outlook::kOpen;
-  return is_alike || flaws_.compares_no_entries ? Outlook::kMet : Outlook::kMispredicted;
+  if (flaws_.all_entered_flag_before_all_entries) is_complete = true;
+  if (!is_complete) return StepState::kOpen;
+  return all_equal || flaws_.does_not_compare_entries ? StepState::kEnteredByAll
+                                                      : StepState::kMispredicted;
 }
 
 void LaneZero::close(int rank) {

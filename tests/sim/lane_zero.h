@@ -1,7 +1,7 @@
-// LaneZero: what member 0 of a host part, here called lane 0, does for its part. It tells the other
-// hosts when all members of the part have entered a step, and finds out whether the members on all
-// hosts have entered it. It also decides after which step the group ends for its part. It is pure:
-// it takes frames and makes frames.
+// LaneZero: what member 0 of a host part, here called lane 0, does for its part. When all members
+// of the part have entered a step, it tells the other hosts, and finds out whether the members on
+// all hosts have entered the step. It also decides after which step the group ends for its part. It
+// does no I/O: it takes frames and returns frames.
 //
 // A host part is *closed* once lane 0 knows that a member of the group has left or wants to leave.
 // From then on, lane 0 sends no entry. A step for which it has sent an entry is still open: other
@@ -24,11 +24,11 @@ namespace farandole::sim {
 
 class LaneZero {
  public:
-  enum class Outlook : std::uint8_t {
+  enum class StepState : std::uint8_t {
     kOpen,          // some host may still enter the step
-    kMet,           // all hosts have entered it, with equal identities
+    kEnteredByAll,  // all hosts have entered it, with equal identities
     kMispredicted,  // all hosts have entered it, with different identities
-    kNever,         // some host has not entered it and never will
+    kNeverEntered,  // some host has not entered it and never will
   };
 
   // `flaws` must outlive this object.
@@ -38,11 +38,11 @@ class LaneZero {
   // Call it when all members of our host part have entered this step. The part must not be closed.
   void enter(const StepIdentity& step);
   bool has_entered(const StepIdentity& step) const;
-  Outlook outlook(const StepIdentity& step) const;
+  StepState state_of(const StepIdentity& step) const;
 
   // Call it when a member of this host part has left or wants to leave.
   void close(int rank);
-  // The rank whose leave has closed this host part.
+  // The rank that has closed this host part by its leave.
   const std::optional<int>& closed_by() const { return closed_by_; }
 
   // Whether this host part has answered the EndFrame that closed it with an EndFrame of its own.

@@ -15,14 +15,14 @@ namespace farandole::sim {
 namespace {
 
 enum class Style : std::uint8_t {
-  kAllThenWait,  // submit all calls, then wait for all
-  kInTurn,       // wait after each call; the same order on all workers
-  kWindow,       // leave two calls open after each submission; the same order on all workers
-  kOverlapping,  // wait only for the previous iteration, so there are no quiescent points
+  kSubmitAllThenWait,  // submit all calls, then wait for all
+  kInTurn,             // wait after each call; the same order on all workers
+  kWindow,             // leave two calls open after each submission; the same order on all workers
+  kOverlapping,        // wait only for the previous iteration, so there are no quiescent points
 };
 
 enum class Order : std::uint8_t {
-  kOne,          // the same in every iteration and on all workers
+  kFixed,        // the same in every iteration and on all workers
   kByIteration,  // a different one in each iteration, the same on all workers
   kByWorker,     // a different one in each iteration and on each worker
 };
@@ -49,18 +49,18 @@ class LoopWriter {
   LoopWriter(Random& random, Script& script)
       : random_(random), script_(script), is_large_(script.workers > 64) {
     const int style = random.below(100);
-    style_ = style < 50   ? Style::kAllThenWait
+    style_ = style < 50   ? Style::kSubmitAllThenWait
              : style < 65 ? Style::kInTurn
              : style < 85 ? Style::kWindow
                           : Style::kOverlapping;
     const int order = random.below(100);
-    order_ = order < 25 ? Order::kOne : order < 35 ? Order::kByIteration : Order::kByWorker;
-    if (style_ == Style::kWindow) order_ = Order::kOne;
+    order_ = order < 25 ? Order::kFixed : order < 35 ? Order::kByIteration : Order::kByWorker;
+    if (style_ == Style::kWindow) order_ = Order::kFixed;
     if (style_ == Style::kInTurn && order_ == Order::kByWorker) order_ = Order::kByIteration;
-    forgets_ = random.chance(10);
+    forgets_names_ = random.chance(10);
     for (auto& options : script.options) {
-      options.names_max = forgets_ ? static_cast<std::size_t>(random.between(2, 8)) : 65536;
-      options.grace = std::chrono::microseconds(60 * script.delay_max);
+      options.names_max = forgets_names_ ? static_cast<std::size_t>(random.between(2, 8)) : 65536;
+      options.grace_time = std::chrono::microseconds(60 * script.delay_max);
     }
   }
 
@@ -177,10 +177,10 @@ class LoopWriter {
   std::vector<Action> program(int worker, const std::vector<Iteration>& iterations) {
     actions_.clear();
     open_.clear();
-    last_.clear();
+    calls_of_last_iteration_.clear();
     pauses_percent_ = random_.chance(50) ? 0 : random_.below(10);
     for (std::size_t number = 0; number < iterations.size(); ++number) {
-      actions_.emplace_back(Begin{static_cast<int>(number)});
+      actions_.emplace_back(BeginIteration{static_cast<int>(number)});
       for (const auto& stage : iterations[number].stages) add_stage(worker, stage);
       for (const int join : iterations[number].joins) {
         if (!is_maker(worker, join)) continue;
@@ -188,8 +188,8 @@ class LoopWriter {
         wait_for_all();
         actions_.emplace_back(Wait{join});
       }
-      for (const int earlier : last_) wait(earlier);
-      last_ = open_;
+      for (const int earlier : calls_of_last_iteration_) wait(earlier);
+      calls_of_last_iteration_ = open_;
     }
     wait_for_all();
     return std::move(actions_);
@@ -205,20 +205,21 @@ class LoopWriter {
     const auto window = static_cast<std::size_t>(style_ == Style::kInTurn ? 0 : 2);
     for (std::size_t index = 0; index < batches.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
-      const bool polls = order_ == Order::kByWorker && style_ == Style::kAllThenWait &&
+      const bool polls = order_ == Order::kByWorker && style_ == Style::kSubmitAllThenWait &&
                          index + 1 < batches.size() && !open_.empty() &&
                          batches[index].size() + batches[index + 1].size() == 2 &&
                          random_.chance(4);
       if (polls) {
         has_polls_ = true;
         const int polled = random_.pick(open_);
-        actions_.emplace_back(SubmitByPoll{polled, batches[index][0], batches[index + 1][0]});
+        actions_.emplace_back(
+            SubmitInPolledOrder{polled, batches[index][0], batches[index + 1][0]});
         open_.push_back(batches[index][0]);
         open_.push_back(batches[++index][0]);
         continue;
       }
       submit(batches[index]);
-      if (style_ == Style::kAllThenWait || style_ == Style::kOverlapping) continue;
+      if (style_ == Style::kSubmitAllThenWait || style_ == Style::kOverlapping) continue;
       while (open_.size() > window) wait(open_.front());
     }
     if (style_ != Style::kOverlapping) wait_for_all();
@@ -257,22 +258,22 @@ class LoopWriter {
   }
 
   void set_expectations() {
-    if (forgets_) return;
-    const bool fuses = std::ranges::any_of(
+    if (forgets_names_) return;
+    const bool may_fuse = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
-    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
+    if (order_ != Order::kByWorker && !is_disturbed_ && !may_fuse) {
       script_.repeats_from = 0;
       script_.must_fall_silent = true;
       return;
     }
     const int first = disturbed_iterations_ + kIterationsToLearn;
-    if (is_large_ || !is_all_known_from(first)) return;
+    if (is_large_ || !all_transitions_known_from(first)) return;
     script_.repeats_from = first;
-    // If calls are made in turn and in a different order each time, each call is a stage of its
-    // own, and any call may follow any other.
-    const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
+    // If the program waits after each call, and the order of the calls changes, each call is a
+    // stage of its own. Any call may then follow any other.
+    const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kFixed;
     // A poll that returns true counts as a wait. The random times decide which poll returns true.
-    const bool waits_by_chance = has_polls_ && fuses;
+    const bool waits_by_chance = has_polls_ && may_fuse;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
   }
@@ -299,7 +300,7 @@ class LoopWriter {
 
   // Whether every transition from one variant to the next that occurs from `iteration` on has
   // occurred at least four times before.
-  bool is_all_known_from(int iteration) const {
+  bool all_transitions_known_from(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_iterations_ + 1; number < static_cast<int>(pattern_.size());
          ++number) {
@@ -316,7 +317,8 @@ class LoopWriter {
   bool is_large_;
   Style style_;
   Order order_;
-  bool forgets_ = false;  // the name table holds fewer names than the job uses, so plans lose names
+  // The name table holds fewer names than the job uses, so plans lose names.
+  bool forgets_names_ = false;
   std::vector<Variant> variants_;
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;
@@ -327,8 +329,8 @@ class LoopWriter {
   bool has_polls_ = false;
   // The next fields are only for the program that is being written.
   int pauses_percent_ = 0;
-  std::vector<int> open_;  // submitted, not waited for
-  std::vector<int> last_;  // those of open_ that belong to the previous iteration
+  std::vector<int> open_;                     // submitted, not waited for
+  std::vector<int> calls_of_last_iteration_;  // the calls in open_ of the previous iteration
   std::vector<Action> actions_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace farandole::sim {
 
-// As many iterations as the predictor may need to learn a loop whose period is at most four
+// The predictor learns a loop with a period of at most four iterations in at most this number of
 // iterations.
 inline constexpr int kIterationsToLearn = 40;
 

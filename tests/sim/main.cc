@@ -68,16 +68,16 @@ bool take_option(Arguments& arguments, std::string_view flag, std::string_view t
   return true;
 }
 
-std::optional<Arguments> parse(std::span<char* const> words) {
+std::optional<Arguments> parse(std::span<char* const> argv) {
   Arguments arguments;
-  for (std::size_t index = 0; index < words.size(); ++index) {
-    const std::string_view flag = words[index];
+  for (std::size_t index = 0; index < argv.size(); ++index) {
+    const std::string_view flag = argv[index];
     if (flag == "--scale") {
       arguments.scale = true;
     } else if (flag == "--workloads") {
       arguments.workloads = true;
       arguments.seeds = 2;  // as in docs/simulator.md, unless --seeds follows
-    } else if (++index == words.size() || !take_option(arguments, flag, words[index])) {
+    } else if (++index == argv.size() || !take_option(arguments, flag, argv[index])) {
       return std::nullopt;
     }
   }
@@ -87,51 +87,51 @@ std::optional<Arguments> parse(std::span<char* const> words) {
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 // The text to print if a CHECK stops the program in the middle of a job.
-std::array<char, 100> last_words;
+std::array<char, 100> abort_message;
 
-void remember(std::uint64_t seed, ScriptKind kind) {
+void set_abort_message(std::uint64_t seed, ScriptKind kind) {
   const auto name = kKinds.at(static_cast<std::size_t>(kind));
   const auto text =
       format_text("repeat it with: ./dev sim --seed {}{}{}\n", seed,
                   kind == ScriptKind::kAny ? "" : " --kind ", kind == ScriptKind::kAny ? "" : name);
-  last_words = {};
-  text.copy(last_words.data(), last_words.size() - 1);
+  abort_message = {};
+  text.copy(abort_message.data(), abort_message.size() - 1);
 }
 
 // This signal handler may use stdio: only this thread calls abort(), and never while it is in
 // stdio.
-void say_last_words(int /*signal*/) {
+void print_abort_message(int /*signal*/) {
   std::fflush(stdout);
-  std::fputs(last_words.data(), stderr);
+  std::fputs(abort_message.data(), stderr);
 }
 
 // The sum over many runs.
 struct Totals {
   std::uint64_t digest = 0;
-  Findings all;
+  SimulationResult all;
   std::uint64_t jobs_with_death = 0;
   std::uint64_t jobs_with_early_leave = 0;
   std::uint64_t jobs_that_must_fall_silent = 0;
   std::uint64_t jobs_that_fell_silent = 0;
 
-  void add(const Findings& one) {
-    digest = digest * 0x100000001b3U ^ one.digest;
-    all.steps += one.steps;
-    all.steps_joined += one.steps_joined;
-    all.steps_fused += one.steps_fused;
-    all.rejections += one.rejections;
-    all.releases += one.releases;
-    all.rollbacks += one.rollbacks;
-    all.messages += one.messages;
-    all.across_hosts += one.across_hosts;
-    jobs_with_death += one.any_member_died ? 1U : 0U;
-    jobs_with_early_leave += one.any_member_left_early ? 1U : 0U;
-    jobs_that_must_fall_silent += one.must_fall_silent ? 1U : 0U;
-    jobs_that_fell_silent += one.fell_silent ? 1U : 0U;
+  void add(const SimulationResult& result) {
+    digest = digest * 0x100000001b3U ^ result.digest;
+    all.steps += result.steps;
+    all.steps_joined += result.steps_joined;
+    all.steps_fused += result.steps_fused;
+    all.rejections += result.rejections;
+    all.releases += result.releases;
+    all.rollbacks += result.rollbacks;
+    all.messages += result.messages;
+    all.multi_host_counts += result.multi_host_counts;
+    jobs_with_death += result.any_member_died ? 1U : 0U;
+    jobs_with_early_leave += result.any_member_left_early ? 1U : 0U;
+    jobs_that_must_fall_silent += result.must_fall_silent ? 1U : 0U;
+    jobs_that_fell_silent += result.fell_silent ? 1U : 0U;
   }
 };
 
-std::string across_hosts_text(const AcrossHosts& all) {
+std::string multi_host_text(const MultiHostCounts& all) {
   return format_text(
       "on several hosts: {} mispredictions seen by some hosts only, {} replans with entries on "
       "their way, {} partitions, {} pauses of a host, {} deaths of a whole host, {} ends of groups "
@@ -139,7 +139,7 @@ std::string across_hosts_text(const AcrossHosts& all) {
       "from other hosts ({} answered, {} frames), after which {} steps were finished and {} given "
       "up\n",
       all.partial_mispredictions, all.replans_with_entries, all.partitions_used, all.host_pauses,
-      all.hosts_died, all.ends_heard, all.ends_answered, all.ends_sent, all.steps_finished,
+      all.hosts_died, all.ends_received, all.ends_answered, all.ends_sent, all.steps_finished,
       all.steps_given_up);
 }
 
@@ -148,15 +148,15 @@ int run(const Arguments& arguments) {
   constexpr StoryOptions kPrintsAtOnce{1, true};
   Totals totals;
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
-    remember(seed, arguments.kind);
-    const auto findings =
+    set_abort_message(seed, arguments.kind);
+    const auto result =
         simulate({seed, arguments.kind}, arguments.prints_events ? kPrintsAtOnce : kLastLines);
-    if (findings.problem) {
-      if (!arguments.prints_events) print(join_text(findings.lines, "\n") + "\n");
-      print(format_text("FAILED: {}\n{}", *findings.problem, last_words.data()));
+    if (result.problem) {
+      if (!arguments.prints_events) print(join_text(result.lines, "\n") + "\n");
+      print(format_text("FAILED: {}\n{}", *result.problem, abort_message.data()));
       return 1;
     }
-    totals.add(findings);
+    totals.add(result);
   }
   const auto& all = totals.all;
   print(format_text(
@@ -167,23 +167,23 @@ int run(const Arguments& arguments) {
       all.rejections, all.releases, all.rollbacks, all.messages, totals.jobs_with_death,
       totals.jobs_with_early_leave, totals.jobs_that_fell_silent, totals.jobs_that_must_fall_silent,
       totals.digest));
-  if (arguments.kind == ScriptKind::kHosts) print(across_hosts_text(all.across_hosts));
+  if (arguments.kind == ScriptKind::kHosts) print(multi_host_text(all.multi_host_counts));
   return 0;
 }
 
 }  // namespace
 }  // namespace farandole::sim
 
-int main(int count, char** words) {
+int main(int count, char** argv) {
   const auto arguments =
-      farandole::sim::parse({words + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
+      farandole::sim::parse({argv + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
   if (!arguments) {
     std::fprintf(stderr,
                  "usage: %s [--seed S | --seeds N [--first S]]\n"
                  "           [--kind any|free|loop|large|names|hosts]\n"
                  "       %s --workloads [--seeds N]\n"
                  "       %s --scale [--members N]\n",
-                 words[0], words[0], words[0]);
+                 argv[0], argv[0], argv[0]);
     return 2;
   }
   if (arguments->scale) {
@@ -194,6 +194,6 @@ int main(int count, char** words) {
     farandole::sim::print(farandole::sim::workload_report(arguments->seeds));
     return 0;
   }
-  std::signal(SIGABRT, farandole::sim::say_last_words);
+  std::signal(SIGABRT, farandole::sim::print_abort_message);
   return farandole::sim::run(*arguments);
 }

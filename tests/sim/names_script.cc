@@ -36,9 +36,9 @@ class NamesWriter {
   using Name = std::pair<int, std::string>;       // (group, name)
   using UnnamedKind = std::pair<int, Operation>;  // (group, operation)
 
-  // Adds a call to all programs. It follows the documented rules of names: a name is in use from
-  // the submission of a call until the program has waited for the call, and automatic names begin
-  // again when the program has waited for all unnamed calls of the operation.
+  // Adds a call to all programs. It follows the documented rules of names. A name is in use from
+  // the submission of a call until the program has waited for the call. Automatic names begin again
+  // when the program has waited for all unnamed calls of the operation.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -93,7 +93,7 @@ class NamesWriter {
     for (Action action : common_actions_) {
       if (!script_.member_of(group_of(action), worker)) continue;
       if (auto* wait = std::get_if<Wait>(&action))
-        wait->call = one_of_same_kind(wait->call, waitable);
+        wait->call = interchangeable_call(wait->call, waitable);
       actions.push_back(action);
       if (const auto* submit = std::get_if<Submit>(&action)) {
         pollable.push_back(submit->call);
@@ -120,9 +120,9 @@ class NamesWriter {
     return actions;
   }
 
-  // Returns any of the calls that differs from this one only in its automatic name, or this one if
-  // the program has given it a name.
-  int one_of_same_kind(int number, const std::vector<int>& calls) {
+  // Returns one of `calls` that differs from this call only in its automatic name. If the program
+  // has named this call, returns this call itself.
+  int interchangeable_call(int number, const std::vector<int>& calls) {
     const Call& call = script_.call(number);
     std::vector<int> alternatives;
     for (const int other : calls) {

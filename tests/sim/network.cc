@@ -33,8 +33,8 @@ Network::Network(const Hosts& hosts, Timeline& timeline, Random& random, Referee
 }
 
 void Network::send(Envelope envelope) {
-  referee_.sent();
-  if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
+  referee_.record_message();
+  if (const auto problem = watch(envelope.group).check_sent(envelope); !problem.empty())
     referee_.report_problem(problem);
   if (!taps_.messages) {
     enqueue(std::move(envelope));
@@ -50,11 +50,11 @@ Time Network::draw_arrival_time(int from_host, int to_host, Traffic traffic) {
   Time sent = timeline_.now();
   if (from_host == to_host)
     return sent + random_.between(0, script.hosts.empty() ? delay_max_ : delay_max_ / 4);
-  const int delay_max = delay_max_ * script.slowness.at(static_cast<std::size_t>(traffic));
+  const int delay_max = delay_max_ * script.delay_factors.at(static_cast<std::size_t>(traffic));
   Time time = sent + random_.between(0, delay_max);
   for (const auto& partition : script.partitions) {  // in the order of their beginnings
     if (partition.from != from_host || partition.to != to_host ||
-        partition.only.value_or(traffic) != traffic)
+        partition.traffic.value_or(traffic) != traffic)
       continue;
     if (time < partition.begin || sent >= partition.end) continue;
     time = std::max(time, partition.end + random_.between(0, delay_max));
@@ -95,12 +95,13 @@ void Network::enqueue(const RoutedFrame& frame) {
   channel.last_arrival = std::max(channel.last_arrival, time);
   channel.frames.push_back(frame.frame);
   if (frame.is_entry()) ++entries_in_flight_[static_cast<std::size_t>(frame.group)];
-  timeline_.add(channel.last_arrival, Arrive{frame.group, frame.from, frame.to, frame.is_entry()});
+  timeline_.add(channel.last_arrival,
+                DeliverFrame{frame.group, frame.from, frame.to, frame.is_entry()});
 }
 
-RoutedFrame Network::take_frame(const Arrive& arrive) {
+RoutedFrame Network::take_frame(const DeliverFrame& arrive) {
   auto& frames = frame_channels_[{arrive.group, arrive.from, arrive.to, arrive.is_entry}].frames;
-  CHECK(!frames.empty(), "each Arrive has a frame");
+  CHECK(!frames.empty(), "each DeliverFrame event has a frame");
   RoutedFrame frame{arrive.group, arrive.from, arrive.to, frames.front()};
   frames.pop_front();
   if (frame.is_entry()) --entries_in_flight_[static_cast<std::size_t>(arrive.group)];
@@ -109,7 +110,7 @@ RoutedFrame Network::take_frame(const Arrive& arrive) {
 
 void Network::send_death(int from_host, int to_host, int worker) {
   timeline_.add(draw_arrival_time(from_host, to_host, Traffic::kMessages),
-                HearOfDeath{to_host, worker});
+                NotifyHostOfDeath{to_host, worker});
 }
 
 // Most writes become visible at once, because a store becomes visible much faster than a message
@@ -133,7 +134,7 @@ Envelope Network::take(const Deliver& deliver) {
   CHECK(!messages.empty(), "each Deliver has a message");
   Envelope envelope{deliver.group, deliver.from, deliver.to, std::move(messages.front())};
   messages.pop_front();
-  if (const auto problem = watch(envelope.group).arrived(envelope); !problem.empty())
+  if (const auto problem = watch(envelope.group).check_arrived(envelope); !problem.empty())
     referee_.report_problem(problem);
   return envelope;
 }

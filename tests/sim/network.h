@@ -43,19 +43,19 @@ struct Run {
 struct Die {
   int worker;
 };
-struct Left {  // the others can see that a worker has left the job
+struct ShowLeave {  // the others can see that a worker has left the job
   int worker;
 };
-struct Notify {  // a worker is notified which others have died or left
+struct NotifyWorker {  // a worker is notified which others have died or left
   int worker;
 };
-struct Arrive {  // the first frame of a channel arrives at a host part
+struct DeliverFrame {  // the first frame of a channel arrives at a host part
   int group;
   int from;  // host part
   int to;
   bool is_entry;
 };
-struct HearOfDeath {  // a host hears of the death of a worker on another host
+struct NotifyHostOfDeath {  // a host hears of the death of a worker on another host
   int host;
   int worker;
 };
@@ -63,7 +63,8 @@ struct PauseHost {
   int host;
   Time end;
 };
-using Event = std::variant<Deliver, Settle, Run, Die, Left, Notify, Arrive, HearOfDeath, PauseHost>;
+using Event = std::variant<Deliver, Settle, Run, Die, ShowLeave, NotifyWorker, DeliverFrame,
+                           NotifyHostOfDeath, PauseHost>;
 
 class Timeline {
  public:
@@ -107,7 +108,7 @@ class Network {
   // Takes the message of a Deliver event that has happened.
   Envelope take(const Deliver& deliver);
   void send_frame(const RoutedFrame& frame);
-  RoutedFrame take_frame(const Arrive& arrive);
+  RoutedFrame take_frame(const DeliverFrame& arrive);
   // Tells a host that a worker on another host has died.
   void send_death(int from_host, int to_host, int worker);
   int entries_in_flight(int group) const {
@@ -146,7 +147,7 @@ class Network {
   int delay_max_;
   std::vector<WireWatch> watches_;                                          // by group
   std::map<std::tuple<int, int, int>, Channel> channels_;                   // by group, from, to
-  std::map<std::tuple<int, int, int, bool>, FrameChannel> frame_channels_;  // as in Arrive
+  std::map<std::tuple<int, int, int, bool>, FrameChannel> frame_channels_;  // as in DeliverFrame
   std::map<std::pair<int, int>, Time> settled_last_;                        // by group, member
   std::vector<int> entries_in_flight_;                                      // by group
   std::set<const Partition*> partitions_used_;

@@ -41,7 +41,7 @@ AgreementOptions random_options(Random& random, Time delay_max) {
   options.fusion_bytes = random.pick(std::vector<std::int64_t>{0, 100, 2000, 1 << 20});
   // Some grace times are so short that they end before the awaited message can arrive.
   const Time grace = delay_max * random.pick(std::vector<Time>{1, 5, 40}) + 1;
-  options.grace = std::chrono::microseconds(grace);
+  options.grace_time = std::chrono::microseconds(grace);
   return options;
 }
 

@@ -18,8 +18,8 @@ Signature random_signature(Random& random, std::string name);
 Signature random_allreduce(Random& random, std::string name);
 // Returns a signature with the same name that differs in at least one other part.
 Signature changed(Random& random, Signature signature);
-// Changes the call so that it will be rejected: some of its makers, but not all, submit another
-// signature, or all its makers submit a call error. The call must have at least two makers.
+// Changes the call so that it will be rejected. Either some of its makers submit another signature,
+// or all its makers submit a call error. The call must have at least two makers.
 void make_rejected(Random& random, Call& call);
 
 }  // namespace farandole::sim

@@ -105,7 +105,7 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
     write_free_script(random, script);
   if (random.chance(kind == ScriptKind::kLoop ? 10 : 25)) add_deaths(random, script);
   if (on_hosts && random.chance(40))
-    script.slowness.at(random.chance(70) ? 0 : 1) = random.between(2, 12);
+    script.delay_factors.at(random.chance(70) ? 0 : 1) = random.between(2, 12);
   if (on_hosts && random.chance(60)) add_partitions(random, script);
   if (on_hosts && random.chance(20)) add_host_pauses(random, script);
   return script;
@@ -113,7 +113,7 @@ Script random_script(std::uint64_t seed, ScriptKind kind) {
 
 void add_leaves(std::uint64_t seed, Script& script) {
   Random random(~(seed << 32));
-  for (auto& program : script.programs) program.emplace_back(Leave{.in_the_middle = false});
+  for (auto& program : script.programs) program.emplace_back(Leave{.is_early = false});
   if (!random.chance(script.hosts.empty() ? 10 : 30)) return;
   for (int count = random.chance(70) ? 1 : 2; count > 0; --count) {
     auto& program = script.programs[static_cast<std::size_t>(random.below(script.workers))];
@@ -124,7 +124,7 @@ void add_leaves(std::uint64_t seed, Script& script) {
       program.emplace_back(Pause{time, false});
       script.pauses += time;
     }
-    program.emplace_back(Leave{.in_the_middle = true});
+    program.emplace_back(Leave{.is_early = true});
   }
 }
 

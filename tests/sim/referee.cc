@@ -42,12 +42,13 @@ std::string odd_value(const Signature& common, const Signature& odd) {
 std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   std::map<std::string, std::vector<int>> call_errors;
   for (const int maker : call.makers)
-    if (call.of(maker).has_call_error()) call_errors[call.of(maker).call_error].push_back(maker);
+    if (call.signature_of(maker).has_call_error())
+      call_errors[call.signature_of(maker).call_error].push_back(maker);
   return call_errors;
 }
 
 // Error texts cut long lists of ranks, so an error needs to contain only this part of a text.
-std::string beginning(const std::string& text) { return text.substr(0, 20); }
+std::string first_bytes(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
 
@@ -67,13 +68,13 @@ Referee::Referee(const Script& script)
       ends_observed_(static_cast<std::size_t>(script.workers)),
       is_cut_short_(script.groups.size()) {
   for (const auto& members : script.groups) {
-    boards_.emplace_back();
-    boards_.back().members.resize(members.size());
+    group_records_.emplace_back();
+    group_records_.back().members.resize(members.size());
   }
   for (int number = 0; number < static_cast<int>(script.calls.size()); ++number) {
     const auto& call = call_of(number);
     participations_.emplace_back(static_cast<std::size_t>(script.workers));
-    if (!call.is_join()) board_of(call.group).undecided[call.common.name].push_back(number);
+    if (!call.is_join()) record_of(call.group).undecided[call.common.name].push_back(number);
   }
 }
 
@@ -81,7 +82,7 @@ void Referee::report_problem(std::string problem) {
   if (!problem_) problem_ = std::move(problem);
 }
 
-void Referee::began(int iteration) {
+void Referee::record_iteration_begin(int iteration) {
   if (script_.repeats_from == iteration) ++repeating_workers_;
 }
 
@@ -90,26 +91,26 @@ bool Referee::all_programs_repeat() const {
   return *script_.repeats_from == 0 || repeating_workers_ == script_.workers;
 }
 
-void Referee::sent() {
+void Referee::record_message() {
   if (!all_programs_repeat()) return;
   ++late_messages_;
   if (script_.must_fall_silent) report_problem("a control message, though nothing is new");
 }
 
-void Referee::died(int worker) {
+void Referee::record_death(int worker) {
   died_ = true;
   ends_.push_back({.worker = worker, .died = true});
 }
 
-void Referee::left(int worker) {
+void Referee::record_leave(int worker) {
   ends_.push_back({.worker = worker, .died = false});
   if (script_.hosts.empty()) return;
-  for (int group = 0; group < static_cast<int>(boards_.size()); ++group)
-    if (script_.member_of(group, worker)) wants_to_leave(group, worker);
+  for (int group = 0; group < static_cast<int>(group_records_.size()); ++group)
+    if (script_.member_of(group, worker)) record_leave_request(group, worker);
 }
 
-void Referee::leaves_early(int worker) {
-  for (int group = 0; group < static_cast<int>(boards_.size()); ++group)
+void Referee::record_early_leave(int worker) {
+  for (int group = 0; group < static_cast<int>(group_records_.size()); ++group)
     if (script_.member_of(group, worker)) is_cut_short_[static_cast<std::size_t>(group)] = true;
 }
 
@@ -118,10 +119,10 @@ bool Referee::any_group_is_cut_short() const {
 }
 
 // A death ends all groups; a leave ends the groups that the worker was in. The error must name the
-// worker whose death or leave was the first that ends this group.
-void Referee::group_ended(int group, int worker, int failed_rank, bool died) {
+// first worker that has ended this group by its death or leave.
+void Referee::record_group_end(int group, int worker, int failed_rank, bool died) {
   if (!script_.hosts.empty()) return check_blame(group, worker, failed_rank, died);
-  const auto first = std::ranges::find_if(ends_, [&](const End& end) {
+  const auto first = std::ranges::find_if(ends_, [&](const WorkerEnd& end) {
     return end.died || (end.worker != worker && script_.member_of(group, end.worker));
   });
   if (first == ends_.end())
@@ -133,10 +134,10 @@ void Referee::group_ended(int group, int worker, int failed_rank, bool died) {
 }
 
 Referee::Member& Referee::member_of(int group, int worker) {
-  return board_of(group).members[static_cast<std::size_t>(*script_.member_of(group, worker))];
+  return record_of(group).members[static_cast<std::size_t>(*script_.member_of(group, worker))];
 }
 
-void Referee::submitted(int worker, int number) {
+void Referee::record_submission(int worker, int number) {
   auto& participation = participation_of(number, worker);
   if (participation.outcome != Outcome::kNone)
     report_problem(format_text("worker {} submits call {} twice", worker, number));
@@ -145,7 +146,7 @@ void Referee::submitted(int worker, int number) {
   if (!call.is_join()) ++member_of(call.group, worker).calls;
 }
 
-void Referee::observed(int worker, int number) {
+void Referee::record_observation(int worker, int number) {
   auto& participation = participation_of(number, worker);
   if (participation.outcome == Outcome::kInFlight)
     report_problem(
@@ -154,8 +155,8 @@ void Referee::observed(int worker, int number) {
     ++ends_observed_[static_cast<std::size_t>(worker)];
 }
 
-void Referee::joined(int group, int worker) {
-  auto& last = board_of(group).joined_last;
+void Referee::record_join(int group, int worker) {
+  auto& last = record_of(group).joined_last;
   auto& member = member_of(group, worker);
   if (last.size() == member.joins) last.emplace_back(-1, -1);
   last[member.joins] = std::max(last[member.joins], {member.calls, worker});
@@ -163,9 +164,9 @@ void Referee::joined(int group, int worker) {
   member.calls = 0;
 }
 
-void Referee::entered(int group, int worker, const EnteredDecision& what) {
+void Referee::record_entry(int group, int worker, const EnteredDecision& entered) {
   auto& member = member_of(group, worker);
-  const auto& step_number = what.step_number();
+  const auto& step_number = entered.step_number();
   if (member.entered)
     report_problem(format_text("worker {} enters {} of group {} while it is in {}", worker,
                                text_of(step_number), group,
@@ -177,15 +178,15 @@ void Referee::entered(int group, int worker, const EnteredDecision& what) {
     report_problem(format_text("worker {} enters {} of group {} after one of generation {}", worker,
                                text_of(step_number), group, member.generation_last));
   member.generation_last = step_number.generation;
-  for (const int call : what.calls)
+  for (const int call : entered.calls)
     if (outcome(worker, call) != Outcome::kInFlight)
       report_problem(format_text("worker {} enters {} of group {} with call {}, not in flight",
                                  worker, text_of(step_number), group, call));
-  member.entered = what;
+  member.entered = entered;
 }
 
 // A member must not roll back an agreed step, because another member may already run it.
-void Referee::rolled_back(int group, int worker) {
+void Referee::record_rollback(int group, int worker) {
   auto& member = member_of(group, worker);
   ++rollbacks_;
   if (!member.entered) {
@@ -193,81 +194,82 @@ void Referee::rolled_back(int group, int worker) {
         format_text("worker {} rolls back what it has not entered in group {}", worker, group));
     return;
   }
-  if (member.entered->step_number().sequence <= board_of(group).agreed.size())
+  if (member.entered->step_number().sequence <= record_of(group).agreed.size())
     report_problem(format_text("worker {} rolls back {} of group {}, on which all had agreed",
                                worker, text_of(member.entered->step_number()), group));
   member.entered.reset();
 }
 
-void Referee::agreed(int group, int worker) {
-  auto& board = board_of(group);
+void Referee::record_agreement(int group, int worker) {
+  auto& record = record_of(group);
   const auto& entered = *member_of(group, worker).entered;
   const auto sequence = entered.step_number().sequence;
-  if (sequence == board.agreed.size() + 1) {
-    AgreedDecision what{entered.step_number(), entered.identity(), entered.calls};
-    for (const auto& member : board.members)
-      if (member.entered && !member.entered->calls.empty()) what.calls = member.entered->calls;
-    check_alike(group, what);
+  if (sequence == record.agreed.size() + 1) {
+    AgreedDecision agreed{entered.step_number(), entered.identity(), entered.calls};
+    for (const auto& member : record.members)
+      if (member.entered && !member.entered->calls.empty()) agreed.calls = member.entered->calls;
+    check_same_decision(group, agreed);
     if (problem_) return;
-    check_new(group, what);
+    check_agreed_decision(group, agreed);
     if (problem_) return;
-    count(what, entered.decision);
-    board.agreed.push_back(std::move(what));
+    count_decision(agreed, entered.decision);
+    record.agreed.push_back(std::move(agreed));
   }
   if (problem_) return;
-  const auto& what = board.agreed[sequence - 1];
-  if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
+  const auto& agreed = record.agreed[sequence - 1];
+  if (!(agreed.step_number == entered.step_number()) || agreed.identity != entered.identity())
     report_problem(format_text("worker {} is in {} of group {}, others agreed on {}", worker,
-                               text_of(entered.step_number()), group, text_of(what.step_number)));
-  for (const int number : what.calls) check_own_part(worker, number, entered);
+                               text_of(entered.step_number()), group, text_of(agreed.step_number)));
+  for (const int number : agreed.calls) check_own_part(worker, number, entered);
 }
 
 // One member has seen that all have entered this step number, so they must have entered the same
 // decision.
-void Referee::check_alike(int group, const AgreedDecision& what) {
+void Referee::check_same_decision(int group, const AgreedDecision& agreed) {
   const auto& members = script_.members(group);
-  const auto& board = board_of(group);
+  const auto& record = record_of(group);
   for (std::size_t index = 0; index < members.size(); ++index) {
-    const auto& entered = board.members[index].entered;
-    if (!entered || !(entered->step_number() == what.step_number))
+    const auto& entered = record.members[index].entered;
+    if (!entered || !(entered->step_number() == agreed.step_number))
       report_problem(
           format_text("{} of group {} counts as entered by all, but worker {} is not in it",
-                      text_of(what.step_number), group, members[index]));
-    else if (entered->identity() != what.identity ||
-             (!entered->calls.empty() && entered->calls != what.calls))
+                      text_of(agreed.step_number), group, members[index]));
+    else if (entered->identity() != agreed.identity ||
+             (!entered->calls.empty() && entered->calls != agreed.calls))
       report_problem(format_text("{} of group {}: worker {} has entered calls {}, others {}",
-                                 text_of(what.step_number), group, members[index],
-                                 join_text(entered->calls, " "), join_text(what.calls, " ")));
+                                 text_of(agreed.step_number), group, members[index],
+                                 join_text(entered->calls, " "), join_text(agreed.calls, " ")));
   }
 }
 
-void Referee::check_new(int group, const AgreedDecision& what) {
-  auto& board = board_of(group);
-  if (what.calls.empty())
+void Referee::check_agreed_decision(int group, const AgreedDecision& agreed) {
+  auto& record = record_of(group);
+  if (agreed.calls.empty())
     return report_problem(
-        format_text("no member has entered {} of group {}", text_of(what.step_number), group));
-  for (const int number : what.calls) {
+        format_text("no member has entered {} of group {}", text_of(agreed.step_number), group));
+  for (const int number : agreed.calls) {
     const auto& call = call_of(number);
-    check_all_submitted(call, what);
-    if (!call.is_join()) check_order(board, number, what);
+    check_all_submitted(call, agreed);
+    if (!call.is_join()) check_order(record, number, agreed);
   }
-  for (const auto& member : board.members)
-    for (const int number : what.calls) check_kind(call_of(number), member.entered->decision, what);
+  for (const auto& member : record.members)
+    for (const int number : agreed.calls)
+      check_decision_kind(call_of(number), member.entered->decision, agreed);
   bool releases = false;
-  for (const auto& member : board.members) {
+  for (const auto& member : record.members) {
     const auto* release = std::get_if<Release>(&member.entered->decision);
     releases |= release != nullptr;
     if (release != nullptr) check_release(group, *release);
   }
-  board.releases += releases ? 1 : 0;
-  check_waits(what);
+  record.releases += releases ? 1 : 0;
+  check_waits(agreed);
 }
 
-void Referee::count(const AgreedDecision& what, const Decision& decision) {
+void Referee::count_decision(const AgreedDecision& agreed, const Decision& decision) {
   if (std::holds_alternative<Step>(decision)) {
     ++steps_;
-    if (!call_of(what.calls.front()).joined.empty()) ++steps_joined_;
-    if (what.calls.size() > 1) ++steps_fused_;
+    if (!call_of(agreed.calls.front()).joined.empty()) ++steps_joined_;
+    if (agreed.calls.size() > 1) ++steps_fused_;
   } else if (std::holds_alternative<Release>(decision)) {
     ++releases_;
   } else {
@@ -275,51 +277,52 @@ void Referee::count(const AgreedDecision& what, const Decision& decision) {
   }
 }
 
-void Referee::check_all_submitted(const Call& call, const AgreedDecision& what) {
+void Referee::check_all_submitted(const Call& call, const AgreedDecision& agreed) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
       report_problem(format_text("{} of group {}: worker {} has not submitted call {}",
-                                 text_of(what.step_number), call.group, maker, number));
+                                 text_of(agreed.step_number), call.group, maker, number));
   for (const int worker : call.joined)
     if (outcome(worker, call.join) == Outcome::kNone)
       report_problem(format_text("{} of group {}: worker {} has not joined",
-                                 text_of(what.step_number), call.group, worker));
+                                 text_of(agreed.step_number), call.group, worker));
 }
 
 // Calls of one name must be decided in the script's order.
-void Referee::check_order(Board& board, int number, const AgreedDecision& what) {
-  auto& calls = board.undecided[call_of(number).common.name];
+void Referee::check_order(GroupRecord& record, int number, const AgreedDecision& agreed) {
+  auto& calls = record.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
     report_problem(format_text("{} of group {} is call {}, out of its order",
-                               text_of(what.step_number), call_of(number).group, number));
+                               text_of(agreed.step_number), call_of(number).group, number));
   else
     calls.pop_front();
 }
 
-void Referee::check_kind(const Call& call, const Decision& decision, const AgreedDecision& what) {
+void Referee::check_decision_kind(const Call& call, const Decision& decision,
+                                  const AgreedDecision& agreed) {
   const bool rejects =
       std::holds_alternative<Rejection>(decision) || std::holds_alternative<NoOp>(decision);
   if (call.is_join() != std::holds_alternative<Release>(decision))
-    report_problem(format_text("{} of group {}: a release is for joins", text_of(what.step_number),
-                               call.group));
+    report_problem(format_text("{} of group {}: a release is for joins",
+                               text_of(agreed.step_number), call.group));
   else if (rejects && !call.is_rejected())
     report_problem(format_text("{} of group {}: a call that must run is rejected",
-                               text_of(what.step_number), call.group));
+                               text_of(agreed.step_number), call.group));
   else if (!rejects && call.is_rejected())
     report_problem(format_text("{} of group {}: a call that must be rejected runs",
-                               text_of(what.step_number), call.group));
+                               text_of(agreed.step_number), call.group));
 }
 
 // Calls that a worker submitted before and after a wait must not share a step.
-void Referee::check_waits(const AgreedDecision& what) {
-  for (const int maker : call_of(what.calls.front()).makers)
-    for (const int number : what.calls)
+void Referee::check_waits(const AgreedDecision& agreed) {
+  for (const int maker : call_of(agreed.calls.front()).makers)
+    for (const int number : agreed.calls)
       if (participation_of(number, maker).waits !=
-          participation_of(what.calls.front(), maker).waits)
+          participation_of(agreed.calls.front(), maker).waits)
         report_problem(format_text("{} of group {}: worker {} has waited between its calls {}",
-                                   text_of(what.step_number), call_of(number).group, maker,
-                                   join_text(what.calls, " ")));
+                                   text_of(agreed.step_number), call_of(number).group, maker,
+                                   join_text(agreed.calls, " ")));
 }
 
 // Checks a member's part of a decision, which depends on whether the member has joined.
@@ -345,8 +348,8 @@ void Referee::check_own_part(int worker, int number, const EnteredDecision& ente
 }
 
 void Referee::check_release(int group, const Release& release) {
-  const auto& board = board_of(group);
-  const int last = board.joined_last.at(board.releases).second;
+  const auto& record = record_of(group);
+  const int last = record.joined_last.at(record.releases).second;
   if (release.last_rank != last)
     report_problem(format_text("{} of group {} names rank {}, worker {} was the last to join",
                                text_of(release.step_number), group, release.last_rank, last));
@@ -359,41 +362,41 @@ void Referee::check_rejection(int worker, int number, const Rejection& rejection
   if (first->second != text)
     report_problem(format_text("worker {}: call {} is rejected: {}; another saw: {}", worker,
                                number, text, first->second));
-  const auto missing = [&](std::string_view what) {
-    if (text.find(what) == std::string::npos)
-      report_problem(
-          format_text("worker {}: the rejection does not say `{}`: {}", worker, what, text));
+  const auto missing = [&](std::string_view expected_text) {
+    if (text.find(expected_text) == std::string::npos)
+      report_problem(format_text("worker {}: the rejection does not say `{}`: {}", worker,
+                                 expected_text, text));
   };
   if (rejection.status.code() != StatusCode::kFixCall)
     report_problem("the code of a rejection is not kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
   const auto call_errors = call_errors_of(call);
   for (const auto& [call_error, workers] : call_errors) {
-    missing(beginning(text_of(workers) + ": "));
+    missing(first_bytes(text_of(workers) + ": "));
     missing(": " + call_error);
   }
   if (!call_errors.empty()) return;
   if (!call.is_mismatch()) {
     missing(row_of(call.common.operation).name);
-    missing(beginning(text_of(call.joined) +
-                      (call.joined.size() == 1 ? " has joined" : " have joined")));
+    missing(first_bytes(text_of(call.joined) +
+                        (call.joined.size() == 1 ? " has joined" : " have joined")));
   }
   for (const auto& [who, odd] : call.odd) {
     std::vector<int> alike;
     for (const auto& [other, signature] : call.odd)
       if (signature == odd) alike.push_back(other);
-    missing(beginning("\n  " + text_of(alike) + " "));
+    missing(first_bytes("\n  " + text_of(alike) + " "));
     missing(odd_value(call.common, odd));
   }
 }
 
-void Referee::completed(int group, int worker) {
+void Referee::record_completion(int group, int worker) {
   auto& member = member_of(group, worker);
   member.entered.reset();
   ++member.completed;
 }
 
-void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) {
+void Referee::record_result(int worker, int number, std::int64_t sum, std::int64_t rows) {
   const auto& call = call_of(number);
   std::int64_t expected_sum = 0;
   std::int64_t expected_rows = 0;
@@ -407,11 +410,11 @@ void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) 
   end(worker, number, Outcome::kDone);
 }
 
-void Referee::rejected(int worker, int call) { end(worker, call, Outcome::kRejected); }
+void Referee::record_rejection(int worker, int call) { end(worker, call, Outcome::kRejected); }
 
-void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone); }
+void Referee::record_release(int worker, int call) { end(worker, call, Outcome::kDone); }
 
-void Referee::lost(int worker, int call) {
+void Referee::record_loss(int worker, int call) {
   if (!died_ && !is_cut_short_[static_cast<std::size_t>(call_of(call).group)])
     report_problem(format_text(
         "worker {} loses call {}, though no member of its group leaves early", worker, call));
@@ -429,15 +432,16 @@ void Referee::check_end() {
   for (std::size_t number = 0; number < script_.calls.size(); ++number) {
     const auto& call = script_.calls[number];
     if (is_cut_short_[static_cast<std::size_t>(call.group)]) continue;
-    const auto wanted = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
+    const auto expected_outcome = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
     for (const int worker : call.makers)
-      if (outcome(worker, static_cast<int>(number)) != wanted)
+      if (outcome(worker, static_cast<int>(number)) != expected_outcome)
         report_problem(format_text("worker {}: call {} did not come to its end", worker, number));
   }
-  for (int group = 0; group < static_cast<int>(boards_.size()); ++group) check_outcomes(group);
-  for (std::size_t group = 0; group < boards_.size(); ++group)
-    for (const auto& member : boards_[group].members)
-      if (!is_cut_short_[group] && member.completed != boards_[group].agreed.size())
+  for (int group = 0; group < static_cast<int>(group_records_.size()); ++group)
+    check_outcomes(group);
+  for (std::size_t group = 0; group < group_records_.size(); ++group)
+    for (const auto& member : group_records_[group].members)
+      if (!is_cut_short_[group] && member.completed != group_records_[group].agreed.size())
         report_problem("a step did not reach every member");
 }
 

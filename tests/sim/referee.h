@@ -43,61 +43,61 @@ class Referee {
   void report_problem(std::string problem);
 
   // A program begins an iteration of its loop.
-  void began(int iteration);
+  void record_iteration_begin(int iteration);
   // A worker has died. From now on, calls may be lost. Workers that do not know of the death yet
   // may still ask for a replan, so control messages no longer break a rule.
-  void died(int worker);
+  void record_death(int worker);
   // A worker is going to leave before its program has ended, so calls of its groups may be lost.
-  void leaves_early(int worker);
-  void left(int worker);
+  void record_early_leave(int worker);
+  void record_leave(int worker);
   // A group is over for a worker, because another worker has died or left.
-  void group_ended(int group, int worker, int failed_rank, bool died);
+  void record_group_end(int group, int worker, int failed_rank, bool died);
   bool any_group_is_cut_short() const;
   // Whether all programs have reached the part in which they only repeat (Script::repeats_from).
   bool all_programs_repeat() const;
   // A control message is sent.
-  void sent();
+  void record_message();
 
-  void submitted(int worker, int number);
+  void record_submission(int worker, int number);
   // A program sees that a call has ended.
-  void observed(int worker, int number);
+  void record_observation(int worker, int number);
   // A worker submits a join.
-  void joined(int group, int worker);
+  void record_join(int group, int worker);
   // A member enters its next decision, rolls back its entry, finds that all members have entered
   // the same decision, or completes the decision.
-  void entered(int group, int worker, const EnteredDecision& what);
-  void rolled_back(int group, int worker);
-  void agreed(int group, int worker);
-  void completed(int group, int worker);
+  void record_entry(int group, int worker, const EnteredDecision& entered);
+  void record_rollback(int group, int worker);
+  void record_agreement(int group, int worker);
+  void record_completion(int group, int worker);
   // Call `number` has ended. `sum` and `rows` are the results of a completed call.
-  void done(int worker, int number, std::int64_t sum, std::int64_t rows);
-  void rejected(int worker, int call);
-  void released(int worker, int call);
-  void lost(int worker, int call);
+  void record_result(int worker, int number, std::int64_t sum, std::int64_t rows);
+  void record_rejection(int worker, int call);
+  void record_release(int worker, int call);
+  void record_loss(int worker, int call);
 
   Outcome outcome(int worker, int call) const { return participation_of(call, worker).outcome; }
   // The next functions are only for groups that span hosts.
   // A worker tells its host part that it leaves.
-  void wants_to_leave(int group, int worker);
+  void record_leave_request(int group, int worker);
   // `worker` is lane 0 of a host part and is notified of a leave on another host.
-  void closed_from_elsewhere(int group, int worker);
+  void record_closed_by_another_host(int group, int worker);
   // Lane 0 of a host part finds that all hosts have entered a step with equal identities.
-  void met(int group, bool host_part_is_closed);
+  void record_entered_by_all_hosts(int group, bool host_part_is_closed);
   // A member sees a misprediction.
-  void mispredicted(int group, int worker, const StepNumber& step_number);
-  void end_was_sent() { ++across_hosts_.ends_sent; }
-  void answered_an_end() { ++across_hosts_.ends_answered; }
+  void record_misprediction(int group, int worker, const StepNumber& step_number);
+  void record_end_sent() { ++multi_host_counts_.ends_sent; }
+  void record_end_answered() { ++multi_host_counts_.ends_answered; }
   // A host part gives up a step that its members have all entered, because another host never
   // enters it.
-  void ended_in_a_step() { ++across_hosts_.steps_given_up; }
+  void record_step_given_up() { ++multi_host_counts_.steps_given_up; }
   // An answer makes members roll back while entries are on their way.
-  void rolls_back_with_entries_in_flight(int group, std::uint32_t generation);
+  void record_rollback_with_entries_in_flight(int group, std::uint32_t generation);
 
   // Checks that all calls have ended as they must. Call it when no events are left, if no worker
   // has died.
   void check_end();
 
-  AcrossHosts across_hosts() const;
+  MultiHostCounts multi_host_counts() const;
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
   // Return how many steps had a joined member, and how many had several calls.
@@ -111,7 +111,7 @@ class Referee {
  private:
   struct Member {
     std::size_t completed = 0;               // number of completed decisions
-    std::optional<EnteredDecision> entered;  // entered, but neither completed nor rolled back
+    std::optional<EnteredDecision> entered;  // entered, and not completed or rolled back yet
     std::uint32_t generation_last = 1;       // the last generation among its entries
     int calls = 0;                           // submitted since its last join
     std::size_t joins = 0;
@@ -122,7 +122,7 @@ class Referee {
     std::uint64_t identity;
     std::vector<int> calls;
   };
-  struct Board {
+  struct GroupRecord {
     std::vector<Member> members;
     std::vector<AgreedDecision> agreed;
     // for each name: the calls that are not decided yet
@@ -134,7 +134,7 @@ class Referee {
     std::size_t releases = 0;
   };
   // The end of a worker.
-  struct End {
+  struct WorkerEnd {
     int worker;
     bool died;
   };
@@ -146,7 +146,7 @@ class Referee {
     bool observed = false;
   };
 
-  Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
+  GroupRecord& record_of(int group) { return group_records_[static_cast<std::size_t>(group)]; }
   Member& member_of(int group, int worker);
   const Call& call_of(int number) const { return script_.call(number); }
   Participation& participation_of(int call, int worker) {
@@ -157,41 +157,42 @@ class Referee {
   }
 
   // Checks a decision when the first member sees that all have entered it.
-  void check_new(int group, const AgreedDecision& what);
-  void check_alike(int group, const AgreedDecision& what);
+  void check_agreed_decision(int group, const AgreedDecision& agreed);
+  void check_same_decision(int group, const AgreedDecision& agreed);
   void check_own_part(int worker, int number, const EnteredDecision& entered);
-  void check_all_submitted(const Call& call, const AgreedDecision& what);
-  void check_order(Board& board, int number, const AgreedDecision& what);
-  void check_kind(const Call& call, const Decision& decision, const AgreedDecision& what);
-  void check_waits(const AgreedDecision& what);
+  void check_all_submitted(const Call& call, const AgreedDecision& agreed);
+  void check_order(GroupRecord& record, int number, const AgreedDecision& agreed);
+  void check_decision_kind(const Call& call, const Decision& decision,
+                           const AgreedDecision& agreed);
+  void check_waits(const AgreedDecision& agreed);
   void check_release(int group, const Release& release);
   void check_rejection(int worker, int number, const Rejection& rejection);
   void check_blame(int group, int worker, int failed_rank, bool died);
   // Checks that each call of a group has the same outcome on all members.
   void check_outcomes(int group);
   int host_of(int worker) const { return script_.hosts.empty() ? 0 : script_.host_of(worker); }
-  void count(const AgreedDecision& what, const Decision& decision);
+  void count_decision(const AgreedDecision& agreed, const Decision& decision);
   void end(int worker, int call, Outcome outcome);
 
   const Script& script_;
-  std::vector<Board> boards_;
+  std::vector<GroupRecord> group_records_;
   std::vector<std::vector<Participation>> participations_;  // by call and worker
   // For each worker: how many of its calls it has seen end.
   std::vector<std::uint32_t> ends_observed_;
   // For each call: the text that the first member received.
   std::map<int, std::string> rejections_seen_;
   int repeating_workers_ = 0;       // how many workers have reached Script::repeats_from
-  std::vector<End> ends_;           // in the order of time
+  std::vector<WorkerEnd> ends_;     // in the order of time
   std::vector<bool> is_cut_short_;  // for each group: whether a member leaves early
   bool died_ = false;
-  // For each group: the workers whose leave may have ended the group, because their hosts did not
-  // know of an earlier leave. Only in jobs on several hosts.
+  // For each group: the workers that may have ended the group by their leave, because their hosts
+  // did not know of an earlier leave. Only in jobs on several hosts.
   std::map<int, std::set<int>> first_leavers_;
   std::set<std::pair<int, int>> closed_parts_;  // group, host
   // For each group and step: on which hosts members saw a misprediction.
   std::map<std::tuple<int, std::uint32_t, std::uint32_t>, std::set<int>> mispredictions_;
   std::set<std::pair<int, std::uint32_t>> replans_with_entries_;  // group, generation
-  AcrossHosts across_hosts_;
+  MultiHostCounts multi_host_counts_;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_joined_ = 0;

@@ -6,30 +6,30 @@
 
 namespace farandole::sim {
 
-void Referee::wants_to_leave(int group, int worker) {
+void Referee::record_leave_request(int group, int worker) {
   if (closed_parts_.emplace(group, host_of(worker)).second) first_leavers_[group].insert(worker);
 }
 
-void Referee::closed_from_elsewhere(int group, int worker) {
+void Referee::record_closed_by_another_host(int group, int worker) {
   closed_parts_.emplace(group, host_of(worker));
-  ++across_hosts_.ends_heard;
+  ++multi_host_counts_.ends_received;
 }
 
-void Referee::met(int /*group*/, bool host_part_is_closed) {
-  across_hosts_.steps_finished += host_part_is_closed ? 1U : 0U;
+void Referee::record_entered_by_all_hosts(int /*group*/, bool host_part_is_closed) {
+  multi_host_counts_.steps_finished += host_part_is_closed ? 1U : 0U;
 }
 
-void Referee::mispredicted(int group, int worker, const StepNumber& step_number) {
+void Referee::record_misprediction(int group, int worker, const StepNumber& step_number) {
   if (script_.hosts.empty()) return;
   mispredictions_[{group, step_number.generation, step_number.sequence}].insert(host_of(worker));
 }
 
-void Referee::rolls_back_with_entries_in_flight(int group, std::uint32_t generation) {
+void Referee::record_rollback_with_entries_in_flight(int group, std::uint32_t generation) {
   replans_with_entries_.emplace(group, generation);
 }
 
-AcrossHosts Referee::across_hosts() const {
-  AcrossHosts counts = across_hosts_;
+MultiHostCounts Referee::multi_host_counts() const {
+  MultiHostCounts counts = multi_host_counts_;
   counts.replans_with_entries = replans_with_entries_.size();
   for (const auto& [step, hosts] : mispredictions_) {
     const auto all = script_.hosts_of(std::get<0>(step));
@@ -44,11 +44,11 @@ AcrossHosts Referee::across_hosts() const {
   return counts;
 }
 
-// The order of events on different hosts is never compared. Each host blames the rank whose end it
-// has heard of first. That rank must have died, or must have left before its own host knew of
-// another leave.
+// The order of events on different hosts is never compared. Each host blames the first rank of
+// which it has learned that the rank has died or left. That rank must have died, or must have left
+// before its own host knew of another leave.
 void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
-  const auto is_death = [failed_rank](const End& end) {
+  const auto is_death = [failed_rank](const WorkerEnd& end) {
     return end.died && end.worker == failed_rank;
   };
   const bool is_right =
@@ -59,8 +59,8 @@ void Referee::check_blame(int group, int worker, int failed_rank, bool died) {
                                died ? "has not died" : "was not the first to leave"));
 }
 
-// If no rank has died, a call has the same outcome on all its members, and all members complete
-// each step that one of them has completed.
+// If no rank has died, a call has the same outcome on all its members. If one member has completed
+// a step, all members complete it.
 void Referee::check_outcomes(int group) {
   const auto hosts = script_.hosts_of(group);
   if (hosts.empty() || std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)) return;
@@ -80,8 +80,8 @@ void Referee::check_outcomes(int group) {
                         "{} has not",
                         number, *done_by, maker));
   }
-  for (const auto& member : board_of(group).members)
-    if (member.completed != board_of(group).agreed.size())
+  for (const auto& member : record_of(group).members)
+    if (member.completed != record_of(group).agreed.size())
       report_problem("a step did not reach every member, though all hosts had entered it");
 }
 

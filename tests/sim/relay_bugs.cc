@@ -24,7 +24,7 @@ bool is_stream_of_leader(const Envelope& envelope) {
 
 // A tap on the messages by which leaders speak for others. `change` may keep state per channel.
 template <class State>
-std::function<Tap(const Script&)> on_relayed(
+std::function<Tap(const Script&)> relay_tap(
     std::function<void(const Script&, const Envelope&, State&, Announcements&)> change) {
   return [change](const Script& script) -> Tap {
     auto states = std::make_shared<std::map<Channel, State>>();  // shared by all copies of the tap
@@ -117,8 +117,8 @@ void lose(const Script& /*script*/, const Envelope& /*envelope*/, NoState& /*sta
 }
 
 // A tap that replaces the chosen messages.
-std::function<Tap(const Script&)> on_chosen(std::function<bool(const Envelope&)> is_chosen,
-                                            std::function<Envelopes(Envelope)> change) {
+std::function<Tap(const Script&)> chosen_message_tap(std::function<bool(const Envelope&)> is_chosen,
+                                                     std::function<Envelopes(Envelope)> change) {
   return [is_chosen, change](const Script& /*script*/) -> Tap {
     return [is_chosen, change](Envelope envelope) -> Envelopes {
       if (!is_chosen(envelope)) return {std::move(envelope)};
@@ -167,40 +167,40 @@ std::vector<NamedBug> relay_bugs() {
     return is_stream_of_leader(envelope) && envelope.to % 2 == 1;
   };
   std::vector<NamedBug> bugs = {
-      {"acknowledgements are lost", {on_chosen(acknowledges, lose_all), {}}, "deadlock"},
+      {"acknowledgements are lost", {chosen_message_tap(acknowledges, lose_all), {}}, "deadlock"},
       {"an acknowledgement comes twice",
-       {on_chosen(acknowledges, send_twice), {}},
+       {chosen_message_tap(acknowledges, send_twice), {}},
        "acknowledges a message that was not sent"},
       {"a leader speaks for a member that has announced nothing",
-       {on_relayed<NoState>(speak_for_one_more), {}},
+       {relay_tap<NoState>(speak_for_one_more), {}},
        "a second time"},
-      {"a leader leaves a member out", {on_relayed<NoState>(leave_one_out), {}}, "deadlock"},
+      {"a leader leaves a member out", {relay_tap<NoState>(leave_one_out), {}}, "deadlock"},
       {"a leader speaks for a member that is not below it",
-       {on_relayed<NoState>(speak_for_the_coordinator), {}},
+       {relay_tap<NoState>(speak_for_the_coordinator), {}},
        "not below its sender"},
       {"a leader merges different signatures",
-       {on_relayed<Signatures>(merge_different_signatures), {}},
+       {relay_tap<Signatures>(merge_different_signatures), {}},
        "a call that must run is rejected"},
       {"a leader merges different reports",
-       {on_relayed<Reports>(merge_different_reports), {}},
-       "is entered by all"},
+       {relay_tap<Reports>(merge_different_reports), {}},
+       "it says that all have entered decision"},
       {"a leader changes the context of announcements",
-       {on_relayed<NoState>(forget_the_quiescent_points), {}},
+       {relay_tap<NoState>(forget_the_quiescent_points), {}},
        "though nothing is new"},
-      {"a leader loses raises", {on_relayed<NoState>(lose<Raise>), {}}, "deadlock"},
-      {"a leader loses reports", {on_relayed<NoState>(lose<Report>), {}}, "deadlock"},
+      {"a leader loses raises", {relay_tap<NoState>(lose<Raise>), {}}, "deadlock"},
+      {"a leader loses reports", {relay_tap<NoState>(lose<Report>), {}}, "deadlock"},
       {"what a leader has merged comes twice",
-       {on_chosen(relays, send_twice), {}},
-       "goes on after its report"},
+       {chosen_message_tap(relays, send_twice), {}},
+       "sends another item after its report"},
       {"what a leader has merged overtakes", {swap_pairs(relays), {}}, "after its report"},
       {"a leader passes the stream on to some of its children",
-       {on_chosen(to_odd_members, lose_all), {}},
+       {chosen_message_tap(to_odd_members, lose_all), {}},
        "deadlock"},
       {"a leader passes the stream on twice",
-       {on_chosen(is_stream_of_leader, send_twice), {}},
+       {chosen_message_tap(is_stream_of_leader, send_twice), {}},
        "control message"},
       {"a leader changes the order of the stream",
-       {on_chosen(is_stream_of_leader, reverse_the_stream), {}},
+       {chosen_message_tap(is_stream_of_leader, reverse_the_stream), {}},
        "control message"},
   };
   for (auto& bug : bugs) bug.kind = ScriptKind::kHosts;

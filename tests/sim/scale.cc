@@ -63,7 +63,7 @@ class SimulatedGroup {
     completed_ = 0;
     while (completed_ < known_.size()) {
       const bool has_messages = exchange();
-      if (!enter() && !has_messages) wait();
+      if (!enter() && !has_messages) advance_time();
     }
     exchange();
     for (const auto& member : members_) {
@@ -71,9 +71,8 @@ class SimulatedGroup {
       cost_.messages_busiest = std::max(cost_.messages_busiest, member->messages);
     }
     const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
-    cost_.nanoseconds_rank = nanoseconds / static_cast<double>(members_.size());
-    cost_.nanoseconds_coordinator =
-        std::chrono::duration<double, std::nano>(coordinator_time_).count();
+    cost_.time_per_rank_ns = nanoseconds / static_cast<double>(members_.size());
+    cost_.coordinator_time_ns = std::chrono::duration<double, std::nano>(coordinator_time_).count();
     return cost_;
   }
 
@@ -121,7 +120,7 @@ class SimulatedGroup {
   }
 
   // No message is on its way, so the time advances to the earliest deadline of a member.
-  void wait() {
+  void advance_time() {
     std::optional<TimePoint> next;
     for (const auto& member : members_)
       if (const auto deadline = member->agreement.deadline())
@@ -202,7 +201,7 @@ class SimulatedGroup {
     for (auto& member : members_) {
       member->hops = hops;
       member->entered = nullptr;
-      timed(*member, [&] { member->agreement.completed(); });
+      timed(*member, [&] { member->agreement.record_completion(); });
     }
     completed_ += tensors;
     mispredicted_ = 0;
@@ -210,7 +209,7 @@ class SimulatedGroup {
 
   void report_misprediction() {
     CHECK(++mispredicted_ < 3, "a misprediction is over soon");
-    for (auto& member : members_) timed(*member, [&] { member->agreement.mispredicted(); });
+    for (auto& member : members_) timed(*member, [&] { member->agreement.record_misprediction(); });
   }
 
   Random random_;
@@ -232,8 +231,8 @@ std::uint64_t log2_rounded_up(int members) {
 std::string row(int members, int hosts, const std::string& name, const StepCost& cost) {
   return format_text("| {} | {} | {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members,
                      hosts, name, cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
-                     cost.bytes_coordinator, cost.nanoseconds_rank / 1000,
-                     cost.nanoseconds_coordinator / 1000);
+                     cost.bytes_coordinator, cost.time_per_rank_ns / 1000,
+                     cost.coordinator_time_ns / 1000);
 }
 
 std::string row(int members, const HorovodModel& model) {

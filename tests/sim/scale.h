@@ -15,8 +15,8 @@ struct StepCost {
   std::uint64_t bytes = 0;
   std::uint64_t bytes_coordinator = 0;  // sent and received by member 0
   int hops = 0;                         // the longest chain of messages that wait for each other
-  double nanoseconds_rank = 0;          // wall time of the step, divided by the number of members
-  double nanoseconds_coordinator = 0;   // of member 0
+  double time_per_rank_ns = 0;          // wall time of the step, divided by the number of members
+  double coordinator_time_ns = 0;       // of member 0
 };
 
 struct ScaleCosts {

@@ -40,7 +40,7 @@ TEST_P(Scale, LearningTakesTwoHops) {
 
 // The stop, the reports and the answer come first, then the messages of learning. No raise is
 // needed, because the coordinator has seen the misprediction itself.
-TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
+TEST_P(Scale, AMispredictionTakesThreeMoreHops) {
   const auto costs = measure_scale(GetParam(), kTensors);
   EXPECT_EQ(costs.misprediction.hops, 5);
   EXPECT_LE(costs.steps_to_plan, 5);
@@ -53,8 +53,8 @@ struct HostCase {
 
 class ScaleOfHosts : public testing::TestWithParam<HostCase> {};
 
-// The work of the coordinator grows with the members of its host and with the leaders below it (at
-// most 32), and not with all members of the group.
+// The work of the coordinator grows with the number of members of its host and of leaders below it
+// (at most 32), but not with the number of members of the group.
 TEST_P(ScaleOfHosts, LeadersMergeWhatTheMembersAnnounce) {
   const auto [members, hosts] = GetParam();
   const auto costs = measure_scale(members, kTensors, hosts);

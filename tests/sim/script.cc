@@ -20,7 +20,7 @@ std::vector<int> Script::hosts_of(int group) const {
 
 Submission Script::submission_of(int number, int worker) const {
   const Call& what = call(number);
-  const Signature& signature = what.of(worker);
+  const Signature& signature = what.signature_of(worker);
   Submission submission;
   submission.operation = signature.operation;
   if (!what.unnamed) submission.name = signature.name;

@@ -32,14 +32,15 @@ struct Call {
   int join = -1;                 // the number of the join that these members have made
   bool unnamed = false;  // the program gives no name; the engine must choose the name of `common`
 
-  const Signature& of(int worker) const {
+  const Signature& signature_of(int worker) const {
     const auto found = odd.find(worker);
     return found == odd.end() ? common : found->second;
   }
   bool is_join() const { return common.operation == Operation::kJoin; }
   bool is_mismatch() const { return !is_join() && !odd.empty(); }
   bool has_call_error() const {
-    return std::ranges::any_of(makers, [&](int maker) { return of(maker).has_call_error(); });
+    return std::ranges::any_of(makers,
+                               [&](int maker) { return signature_of(maker).has_call_error(); });
   }
   bool is_rejected() const {
     return is_mismatch() || has_call_error() ||
@@ -62,7 +63,7 @@ struct Submit {
 struct SubmitBatch {  // submit all or none, in this order
   std::vector<int> calls;
 };
-struct SubmitByPoll {  // submit `first`, then `second`; the reverse if `polled` is not done
+struct SubmitInPolledOrder {  // submit `first`, then `second`; the reverse if `polled` is not done
   int polled;
   int first;
   int second;
@@ -83,18 +84,18 @@ struct Wait {
 };
 struct Pause {
   Time time;
-  bool stopped;  // the whole worker pauses, as in SIGSTOP; otherwise only its program
+  bool stops_worker;  // the whole worker pauses, as in SIGSTOP; otherwise only its program
 };
-struct Begin {  // begin an iteration of a loop
+struct BeginIteration {  // begin an iteration of a loop
   int iteration;
 };
 struct Leave {  // leave the job without an error; always the last action
   // If true, the worker leaves although others may wait for it. If false, it leaves when its calls
   // have ended.
-  bool in_the_middle;
+  bool is_early;
 };
-using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait,
-                            Pause, Begin, Leave>;
+using Action = std::variant<Submit, SubmitBatch, SubmitInPolledOrder, SubmitRejected, Poll, Drop,
+                            Wait, Pause, BeginIteration, Leave>;
 
 struct Death {
   int worker;
@@ -113,7 +114,7 @@ struct Partition {
   int to;
   Time begin;
   Time end;
-  std::optional<Traffic> only = {};  // empty if it stops all traffic
+  std::optional<Traffic> traffic = {};  // empty if it stops all traffic
 };
 
 // All workers of a host are stopped, as in SIGSTOP.
@@ -133,7 +134,7 @@ struct Script {
   std::vector<Death> deaths;
   std::vector<Partition> partitions;
   // The longest delay of each kind of traffic between hosts, as a multiple of delay_max.
-  std::array<int, 2> slowness = {1, 1};
+  std::array<int, 2> delay_factors = {1, 1};
   std::vector<HostPause> host_pauses;
   Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
   Time pauses = 0;     // the sum over all programs, partitions and pauses of hosts

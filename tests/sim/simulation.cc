@@ -34,7 +34,7 @@ class Simulation {
       workers_.push_back(std::make_unique<SimulatedWorker>(number, dependencies_));
   }
 
-  Findings run() {
+  SimulationResult run() {
     add_job_to_story();
     for (int worker = 0; worker < script_.workers; ++worker)
       timeline_.add(random_.between(0, static_cast<int>(script_.delay_max)), Run{worker});
@@ -67,7 +67,7 @@ class Simulation {
             .fell_silent = referee_.all_programs_repeat() && referee_.late_messages() == 0,
             .any_member_died = any_member_died_,
             .any_member_left_early = referee_.any_group_is_cut_short(),
-            .across_hosts = across_hosts(),
+            .multi_host_counts = multi_host_counts(),
             .time = finished_at_.value_or(timeline_.now())};
   }
 
@@ -82,7 +82,7 @@ class Simulation {
           0, "group {}: workers {}; at most {} names, steps of {} bytes, grace {} µs", group,
           join_text(script_.groups[group], " "), script_.options[group].names_max,
           script_.options[group].fusion_bytes,
-          std::chrono::ceil<std::chrono::microseconds>(script_.options[group].grace).count());
+          std::chrono::ceil<std::chrono::microseconds>(script_.options[group].grace_time).count());
   }
 
   SimulatedWorker& worker(int number) { return *workers_[static_cast<std::size_t>(number)]; }
@@ -93,9 +93,9 @@ class Simulation {
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
-  void process(const Arrive& arrive) {
+  void process(const DeliverFrame& arrive) {
     const auto frame = network_.take_frame(arrive);
-    worker(hosts_.lane_0(arrive.group, arrive.to)).receive(frame);
+    worker(hosts_.worker_of_lane_0(arrive.group, arrive.to)).receive(frame);
   }
 
   // Wakes the workers of the host part when the last flag that they may wait for has become
@@ -121,7 +121,7 @@ class Simulation {
   void process(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
     any_member_died_ = true;
-    referee_.died(death.worker);
+    referee_.record_death(death.worker);
     worker(death.worker).die();
     const int host = hosts_.host_of(death.worker);
     for (const int other : hosts_.hosts_connected_to(death.worker))
@@ -130,8 +130,8 @@ class Simulation {
     notify_workers(host);
   }
 
-  void process(const HearOfDeath& news) {
-    if (record_death(news.host, news.worker)) notify_workers(news.host);
+  void process(const NotifyHostOfDeath& event) {
+    if (record_death(event.host, event.worker)) notify_workers(event.host);
   }
 
   // Returns whether it is the first death of which the host knows.
@@ -139,17 +139,17 @@ class Simulation {
     auto& host = hosts_.host(host_number);
     if (host.ended.first_dead_rank) return false;
     host.ended.first_dead_rank = worker;
-    host.ended.leavers_before_death = host.tickets;
+    host.ended.leaves_before_death = host.tickets;
     return true;
   }
 
-  void process(const Left& leave) {
+  void process(const ShowLeave& leave) {
     auto& host = hosts_.host(hosts_.host_of(leave.worker));
     const std::uint32_t ticket = ++host.tickets;
     const bool reverses_order = dependencies_.flaws.the_last_leaver_is_blamed;
     host.ended.leavers[static_cast<std::size_t>(leave.worker)] = {
         .ticket = reverses_order ? UINT32_MAX - 1 - ticket : ticket, .reason = "enough"};
-    referee_.left(leave.worker);
+    referee_.record_leave(leave.worker);
     notify_workers(hosts_.host_of(leave.worker));
   }
 
@@ -158,15 +158,15 @@ class Simulation {
     for (const int other : hosts_.host(host).workers) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
-      if (!forgets_one) timeline_.add(timeline_.now() + delay, Notify{other});
+      if (!forgets_one) timeline_.add(timeline_.now() + delay, NotifyWorker{other});
       forgets_one = false;
     }
   }
 
-  void process(const Notify& notice) { worker(notice.worker).notify(); }
+  void process(const NotifyWorker& event) { worker(event.worker).notify(); }
 
-  AcrossHosts across_hosts() const {
-    auto counts = referee_.across_hosts();
+  MultiHostCounts multi_host_counts() const {
+    auto counts = referee_.multi_host_counts();
     counts.partitions_used = network_.partitions_used();
     counts.host_pauses = host_pauses_;
     return counts;
@@ -183,9 +183,10 @@ class Simulation {
     for (const auto& one : workers_)
       if (one->alive() && !one->finished()) waiting.push_back(one->waiting_for());
     if (!waiting.empty()) {
-      const auto many = waiting.size();
-      if (many > 6) waiting.resize(6);
-      referee_.report_problem(format_text("deadlock of {}: {}", many, join_text(waiting, "; ")));
+      const auto waiting_count = waiting.size();
+      if (waiting_count > 6) waiting.resize(6);
+      referee_.report_problem(
+          format_text("deadlock of {}: {}", waiting_count, join_text(waiting, "; ")));
     }
     if (any_member_died_ || referee_.problem()) return;
     referee_.check_end();
@@ -195,10 +196,10 @@ class Simulation {
   Time time_limit() const {
     Time grace = 0;
     for (const auto& options : script_.options)
-      grace += std::chrono::ceil<std::chrono::microseconds>(options.grace).count();
+      grace += std::chrono::ceil<std::chrono::microseconds>(options.grace_time).count();
     const auto calls = static_cast<Time>(script_.calls.size()) + 10;
-    const int slowness = script_.slowness[0] * 5 + script_.slowness[1] * 55;
-    return script_.pauses + calls * (slowness * script_.delay_max + 2 * grace);
+    const int delay_factor = script_.delay_factors[0] * 5 + script_.delay_factors[1] * 55;
+    return script_.pauses + calls * (delay_factor * script_.delay_max + 2 * grace);
   }
 
   Script script_;
@@ -218,13 +219,14 @@ class Simulation {
 
 }  // namespace
 
-Findings simulate(const Seed& seed, StoryOptions story_options, const Bug& bug) {
+SimulationResult simulate(const Seed& seed, StoryOptions story_options, const Bug& bug) {
   Script script = random_script(seed.number, seed.kind);
   add_leaves(seed.number, script);
   return simulate(std::move(script), seed.number, story_options, bug);
 }
 
-Findings simulate(Script script, std::uint64_t seed, StoryOptions story_options, const Bug& bug) {
+SimulationResult simulate(Script script, std::uint64_t seed, StoryOptions story_options,
+                          const Bug& bug) {
   return Simulation(std::move(script), seed, story_options, bug).run();
 }
 

@@ -23,7 +23,7 @@ struct Bug {
 };
 
 // The result of a simulation.
-struct Findings {
+struct SimulationResult {
   std::optional<std::string> problem;  // empty if all rules were kept
   std::uint64_t digest = 0;            // of the whole story
   std::deque<std::string> lines;       // the end of the story
@@ -40,7 +40,7 @@ struct Findings {
   bool fell_silent = false;
   bool any_member_died = false;
   bool any_member_left_early = false;
-  AcrossHosts across_hosts;
+  MultiHostCounts multi_host_counts;
   Time time = 0;  // when the last program ended
 };
 
@@ -48,9 +48,9 @@ struct Seed {
   std::uint64_t number;
   ScriptKind kind = ScriptKind::kAny;
 };
-Findings simulate(const Seed& seed, StoryOptions story_options, const Bug& bug = {});
+SimulationResult simulate(const Seed& seed, StoryOptions story_options, const Bug& bug = {});
 // Runs a given script. The seed decides when things happen.
-Findings simulate(Script script, std::uint64_t seed, StoryOptions story_options,
-                  const Bug& bug = {});
+SimulationResult simulate(Script script, std::uint64_t seed, StoryOptions story_options,
+                          const Bug& bug = {});
 
 }  // namespace farandole::sim

@@ -23,13 +23,13 @@ namespace {
 constexpr StoryOptions kLastLines{30};
 constexpr StoryOptions kAllLines{1'000'000};
 
-std::string story(const Findings& findings) {
+std::string story(const SimulationResult& result) {
   std::string text;
-  for (const auto& line : findings.lines) text += line + "\n";
+  for (const auto& line : result.lines) text += line + "\n";
   return text;
 }
 
-TEST(Simulation, TheSameSeedTellsTheSameStory) {
+TEST(Simulation, TheSameSeedGivesTheSameStory) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     const auto first = simulate({seed}, kAllLines);
     const auto second = simulate({seed}, kAllLines);
@@ -135,14 +135,14 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
   int jobs_with_early_leave = 0;
   int jobs_that_must_fall_silent = 0;
   for (std::uint64_t seed = 1; seed <= 600; ++seed) {
-    const auto findings = simulate({seed}, kLastLines, wire_counter(counts));
-    ASSERT_FALSE(findings.problem.has_value()) << *findings.problem << "\n" << story(findings);
-    rejections += findings.rejections;
-    releases += findings.releases;
-    steps_joined += findings.steps_joined;
-    jobs_with_death += findings.any_member_died ? 1 : 0;
-    jobs_with_early_leave += findings.any_member_left_early ? 1 : 0;
-    jobs_that_must_fall_silent += findings.must_fall_silent ? 1 : 0;
+    const auto result = simulate({seed}, kLastLines, wire_counter(counts));
+    ASSERT_FALSE(result.problem.has_value()) << *result.problem << "\n" << story(result);
+    rejections += result.rejections;
+    releases += result.releases;
+    steps_joined += result.steps_joined;
+    jobs_with_death += result.any_member_died ? 1 : 0;
+    jobs_with_early_leave += result.any_member_left_early ? 1 : 0;
+    jobs_that_must_fall_silent += result.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
   EXPECT_GT(counts.in_full, 1000);
@@ -173,19 +173,19 @@ TEST(Simulation, JobsContainTheIntendedSituations) {
 }
 
 TEST(Simulation, JobsOnSeveralHostsContainTheIntendedSituations) {
-  AcrossHosts counts;
+  MultiHostCounts counts;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    const auto findings = simulate({seed, ScriptKind::kHosts}, kLastLines);
-    ASSERT_FALSE(findings.problem.has_value()) << *findings.problem << "\n" << story(findings);
-    ASSERT_EQ(findings.digest, simulate({seed, ScriptKind::kHosts}, kLastLines).digest);
-    counts += findings.across_hosts;
+    const auto result = simulate({seed, ScriptKind::kHosts}, kLastLines);
+    ASSERT_FALSE(result.problem.has_value()) << *result.problem << "\n" << story(result);
+    ASSERT_EQ(result.digest, simulate({seed, ScriptKind::kHosts}, kLastLines).digest);
+    counts += result.multi_host_counts;
   }
   EXPECT_GT(counts.partial_mispredictions, 50U);
   EXPECT_GT(counts.replans_with_entries, 20U);
   EXPECT_GT(counts.partitions_used, 100U);
   EXPECT_GT(counts.host_pauses, 50U);
   EXPECT_GT(counts.hosts_died, 20U);
-  EXPECT_GT(counts.ends_heard, 500U);
+  EXPECT_GT(counts.ends_received, 500U);
   EXPECT_GT(counts.ends_answered, 5U);
   EXPECT_GT(counts.steps_finished, 100U);
   EXPECT_GT(counts.steps_given_up, 20U);

@@ -94,7 +94,7 @@ std::string message_text(const Bytes& message) {
   return "nonsense";
 }
 
-std::string WireWatch::sent(const Envelope& envelope) {
+std::string WireWatch::check_sent(const Envelope& envelope) {
   if (envelope.bytes.size() > kMessageBytesMax)
     return format_text("a message of {} bytes", envelope.bytes.size());
   if (is_acknowledgement(envelope.bytes) || decode_stream(envelope.bytes).ok()) return {};
@@ -115,9 +115,9 @@ std::string WireWatch::sent(const Envelope& envelope) {
   return problem;
 }
 
-std::string WireWatch::arrived(const Envelope& envelope) {
+std::string WireWatch::check_arrived(const Envelope& envelope) {
   const auto items = decode_stream(envelope.bytes);
-  if (!items.ok()) return {};  // sent() has checked it
+  if (!items.ok()) return {};  // check_sent() has checked it
   auto& known = names_[envelope.to];
   for (const auto& item : *items) {
     if (const auto* define = std::get_if<Define>(&item)) known[define->id] = define->signature;

@@ -1,5 +1,5 @@
 // WireWatch: reads the messages of one group and checks the rules of the format: the size of a
-// message, the bound of the name table, and that a member that knows a signature's id does not
+// message and the bound of the name table. A member that knows the id of a signature must not
 // announce the signature in full.
 #pragma once
 
@@ -17,10 +17,10 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // Call sent() when a message is sent, and arrived() when it has arrived. Both return the text of
-  // the problem, or an empty text.
-  std::string sent(const Envelope& envelope);
-  std::string arrived(const Envelope& envelope);
+  // Call check_sent() when a message is sent, and check_arrived() when it has arrived. Both return
+  // the text of the problem, or an empty text.
+  std::string check_sent(const Envelope& envelope);
+  std::string check_arrived(const Envelope& envelope);
 
  private:
   using Names = std::map<std::uint32_t, Signature>;  // the ids that a member knows

@@ -88,11 +88,11 @@ void SimulatedWorker::notify() {
   const auto has_ended = [this](const auto& entry) { return is_over(entry.second); };
   if (!alive_) return;
   if (dependencies_.timeline.now() < stopped_until_) {
-    dependencies_.timeline.add(stopped_until_, Notify{number_});
+    dependencies_.timeline.add(stopped_until_, NotifyWorker{number_});
     return;
   }
   const auto& ended = dependencies_.hosts.host(dependencies_.hosts.host_of(number_)).ended;
-  if (ended.first_dead_rank) pass_on_death(*ended.first_dead_rank);
+  if (ended.first_dead_rank) forward_death(*ended.first_dead_rank);
   if (std::ranges::all_of(memberships_, has_ended)) return;
   std::vector<std::pair<Membership*, GroupFailure>> failures;
   for (auto& [group, membership] : memberships_) {
@@ -110,44 +110,44 @@ void SimulatedWorker::notify() {
     membership.enters = ended.first_dead_rank.has_value();
   }
   if (failures.empty()) return;
-  while (!dependencies_.flaws.loses_what_all_have_entered && make_progress()) {
+  while (!dependencies_.flaws.loses_steps_that_all_have_entered && make_progress()) {
   }
   for (const auto& [membership, failure] : failures) {
     dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
                              membership->group, number_, failure.status.message());
-    dependencies_.referee.group_ended(membership->group, number_, failure.failed_rank,
-                                      ended.first_dead_rank == failure.failed_rank);
+    dependencies_.referee.record_group_end(membership->group, number_, failure.failed_rank,
+                                           ended.first_dead_rank == failure.failed_rank);
     if (!is_over(*membership)) end(*membership, failure.status);
   }
   wake(resume_at_);
 }
 
 void SimulatedWorker::end(Membership& membership, const Status& status) {
-  membership.attempt.reset();
+  membership.open_decision.reset();
   membership.agreement.reset();  // destroyed before the signatures that it borrows
   membership.inbox.clear();
   submissions_.end_group(static_cast<GroupId>(membership.group), status);
   for (const auto& [call_id, running] : membership.in_flight) {
-    dependencies_.referee.lost(number_, running.call);
+    dependencies_.referee.record_loss(number_, running.call);
     submissions_.finish(*running.record);
   }
   membership.in_flight.clear();
 }
 
 bool SimulatedWorker::make_progress() {
-  bool again = false;
+  bool has_more = false;
   for (auto& [group, membership] : memberships_) {
     if (is_over(membership)) continue;
-    again = take_messages(membership) || again;
+    has_more = take_messages(membership) || has_more;
     if (dependencies_.random.chance(50)) send_messages(membership);
     if (membership.agreement->take_rollback()) roll_back(membership);
-    again = enter(membership) || again;
-    again = read_board(membership) || again;
-    again = go_on_across_hosts(membership) || again;
+    has_more = enter(membership) || has_more;
+    has_more = read_board(membership) || has_more;
+    has_more = advance_across_hosts(membership) || has_more;
     if (is_over(membership)) continue;
-    again = try_complete_step(membership) || again;
+    has_more = try_complete_step(membership) || has_more;
   }
-  return again && !dependencies_.referee.problem();
+  return has_more && !dependencies_.referee.problem();
 }
 
 bool SimulatedWorker::take_messages(Membership& membership) {
@@ -188,30 +188,30 @@ void SimulatedWorker::tick_if_due(Membership& membership) {
     wake();  // in a group of one member, tick() may decide without a message
   }
   if (!deadline) return;
-  const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
-  const Time at = dependencies_.timeline.now() + std::max<Time>(left, 1);
-  if (at == membership.deadline_run_at) return;
-  membership.deadline_run_at = at;
-  dependencies_.timeline.add(at, Run{number_});
+  const auto time_left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
+  const Time run_at = dependencies_.timeline.now() + std::max<Time>(time_left, 1);
+  if (run_at == membership.deadline_run_at) return;
+  membership.deadline_run_at = run_at;
+  dependencies_.timeline.add(run_at, Run{number_});
 }
 
 bool SimulatedWorker::enter(Membership& membership) {
-  if (membership.attempt || !membership.enters) return false;
+  if (membership.open_decision || !membership.enters) return false;
   const auto* decision = membership.agreement->next_decision();
   if (decision == nullptr) return false;
-  Attempt attempt{.entered = {*decision, {}}};
-  if (!find_calls(membership, *decision, attempt.entered.calls)) return false;
-  if (auto* release = std::get_if<Release>(&attempt.entered.decision);
+  OpenDecision open_decision{.entered = {*decision, {}}};
+  if (!find_calls(membership, *decision, open_decision.entered.calls)) return false;
+  if (auto* release = std::get_if<Release>(&open_decision.entered.decision);
       release != nullptr && dependencies_.flaws.releases_name_the_first_member)
     release->last_rank = dependencies_.script.members(membership.group).front();
-  attempt.identity = attempt.entered.identity();
-  if (dependencies_.flaws.identity_holds_the_rows)
-    for (const int call : attempt.entered.calls)
-      attempt.identity +=
+  open_decision.identity = open_decision.entered.identity();
+  if (dependencies_.flaws.identity_includes_rows)
+    for (const int call : open_decision.entered.calls)
+      open_decision.identity +=
           static_cast<std::uint64_t>(dependencies_.script.call(call).declared_count(call, number_));
-  dependencies_.referee.entered(membership.group, number_, attempt.entered);
-  add_entry_to_story(membership, attempt);
-  membership.attempt = std::move(attempt);
+  dependencies_.referee.record_entry(membership.group, number_, open_decision.entered);
+  add_entry_to_story(membership, open_decision);
+  membership.open_decision = std::move(open_decision);
   write(membership);
   return true;
 }
@@ -235,16 +235,17 @@ bool SimulatedWorker::find_calls(const Membership& membership, const Decision& d
   return true;
 }
 
-void SimulatedWorker::add_entry_to_story(const Membership& membership, const Attempt& attempt) {
+void SimulatedWorker::add_entry_to_story(const Membership& membership,
+                                         const OpenDecision& open_decision) {
   const Time now = dependencies_.timeline.now();
-  const auto step_number = text_of(attempt.entered.step_number());
-  const auto calls = join_text(attempt.entered.calls, " ");
-  const auto& decision = attempt.entered.decision;
+  const auto step_number = text_of(open_decision.entered.step_number());
+  const auto calls = join_text(open_decision.entered.calls, " ");
+  const auto& decision = open_decision.entered.decision;
   if (const auto* step = std::get_if<Step>(&decision)) {
     dependencies_.story.tell(
         now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, step_number,
         membership.group, step->signature_if_joined ? "without data, as it has joined" : "calls ",
-        calls, attempt.identity & 0xffffU);
+        calls, open_decision.identity & 0xffffU);
   } else if (const auto* rejection = std::get_if<Rejection>(&decision)) {
     dependencies_.story.tell(now, "worker {} enters {} of group {}: call {} is rejected, {}",
                              number_, step_number, membership.group, calls,
@@ -261,18 +262,18 @@ void SimulatedWorker::add_entry_to_story(const Membership& membership, const Att
 
 // The identity as the board holds it: mixed with the step number, so that a repeated entry never
 // looks like an earlier one.
-std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
-  if (dependencies_.flaws.identity_without_step_number) return attempt.identity;
-  return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.step_number());
+std::uint64_t SimulatedWorker::mixed_identity(const OpenDecision& open_decision) const {
+  if (dependencies_.flaws.identity_without_step_number) return open_decision.identity;
+  return open_decision.identity ^ SimulatedBoard::word_of(open_decision.entered.step_number());
 }
 
-Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
-  Entry entry{.identity = mixed_identity(attempt)};
-  for (const int call : attempt.entered.calls) {
+Entry SimulatedWorker::entry_of(const OpenDecision& open_decision) const {
+  Entry entry{.identity = mixed_identity(open_decision)};
+  for (const int call : open_decision.entered.calls) {
     entry.values.push_back(Call::value(call, number_));
     entry.declared_counts.push_back(dependencies_.script.call(call).declared_count(call, number_));
   }
-  if (entry.values.empty() && dependencies_.flaws.the_joined_bring_data) {
+  if (entry.values.empty() && dependencies_.flaws.joined_members_bring_data) {
     entry.values.push_back(1);
     entry.declared_counts.push_back(1);
   }
@@ -281,113 +282,117 @@ Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
 
 // Writes the entry first, then its word; the others see both later.
 void SimulatedWorker::write(Membership& membership) {
-  const auto step_number = membership.attempt->entered.step_number();
+  const auto step_number = membership.open_decision->entered.step_number();
   board(membership)
-      .write_entry(membership.index, step_number.sequence, entry_of(*membership.attempt));
+      .write_entry(membership.index, step_number.sequence, entry_of(*membership.open_decision));
   board(membership)
       .write_word(membership.index, step_number.sequence, SimulatedBoard::word_of(step_number));
   dependencies_.network.schedule_settles(membership.group, membership.member, 2);
 }
 
 void SimulatedWorker::roll_back(Membership& membership) {
-  dependencies_.referee.rolled_back(membership.group, number_);
-  if (!membership.attempt) return;
-  const auto step_number = membership.attempt->entered.step_number();
+  dependencies_.referee.record_rollback(membership.group, number_);
+  if (!membership.open_decision) return;
+  const auto step_number = membership.open_decision->entered.step_number();
   if (dependencies_.network.entries_in_flight(membership.group) > 0)
-    dependencies_.referee.rolls_back_with_entries_in_flight(membership.group,
-                                                            step_number.generation);
+    dependencies_.referee.record_rollback_with_entries_in_flight(membership.group,
+                                                                 step_number.generation);
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} rolls back {} of group {}",
                            number_, text_of(step_number), membership.group);
-  if (membership.attempt->state == Attempt::State::kAgreed)
+  if (membership.open_decision->state == OpenDecision::State::kAgreed)
     dependencies_.referee.report_problem(
         format_text("worker {} rolls back {} of group {}, though it saw its agreement", number_,
                     text_of(step_number), membership.group));
   // The line on the board stays. No member takes it for a new entry, because its generation is
   // over.
-  membership.attempt.reset();
+  membership.open_decision.reset();
 }
 
 // Whether a member's word is equal to ours, as far as this worker can see.
-bool SimulatedWorker::has_our_word(const Membership& membership, const Attempt& attempt,
+bool SimulatedWorker::has_our_word(const Membership& membership, const OpenDecision& open_decision,
                                    int member) {
-  const auto step_number = attempt.entered.step_number();
+  const auto step_number = open_decision.entered.step_number();
   const auto word = board(membership).word(membership.index, member, step_number.sequence);
-  const auto mine = SimulatedBoard::word_of(step_number);
+  const auto own_word = SimulatedBoard::word_of(step_number);
   if (dependencies_.flaws.ignores_generations)
-    return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(mine);
-  return word == mine;
+    return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(own_word);
+  return word == own_word;
 }
 
 // Reads all words, then all identities; other members may write between any two of these reads.
 // Returns true if it found an agreement or a misprediction.
 bool SimulatedWorker::read_board(Membership& membership) {
-  if (!membership.attempt || membership.attempt->state != Attempt::State::kReading) return false;
-  auto& attempt = *membership.attempt;
+  if (!membership.open_decision || membership.open_decision->state != OpenDecision::State::kReading)
+    return false;
+  auto& open_decision = *membership.open_decision;
   const int members = board(membership).members();
   const int end = 2 * members;
   const bool is_interrupted = members > 1 && membership.enters && dependencies_.random.chance(15);
-  const int stop = is_interrupted ? dependencies_.random.between(attempt.reads, end - 1) : end;
-  int may_be_missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
-  if (attempt.reads == 0) attempt.identity_differs = false;
-  for (; attempt.reads < stop; ++attempt.reads) {
-    const int stage = attempt.reads / members;
-    const int member = attempt.reads % members;
+  const int stop =
+      is_interrupted ? dependencies_.random.between(open_decision.reads, end - 1) : end;
+  int may_be_missing = dependencies_.flaws.completes_before_the_last_entry && members > 1 ? 1 : 0;
+  if (open_decision.reads == 0) open_decision.identity_differs = false;
+  for (; open_decision.reads < stop; ++open_decision.reads) {
+    const int stage = open_decision.reads / members;
+    const int member = open_decision.reads % members;
     if (stage == 1) {
       const auto& entry =
-          board(membership).entry(membership.index, member, attempt.entered.step_number().sequence);
-      attempt.identity_differs =
-          attempt.identity_differs || entry.identity != mixed_identity(attempt);
-    } else if (!has_our_word(membership, attempt, member) && --may_be_missing < 0) {
-      attempt.reads = 0;  // the next change of that line wakes this worker
+          board(membership)
+              .entry(membership.index, member, open_decision.entered.step_number().sequence);
+      open_decision.identity_differs =
+          open_decision.identity_differs || entry.identity != mixed_identity(open_decision);
+    } else if (!has_our_word(membership, open_decision, member) && --may_be_missing < 0) {
+      open_decision.reads = 0;  // the next change of that line wakes this worker
       return false;
     }
   }
-  if (attempt.reads < end) {
+  if (open_decision.reads < end) {
     wake();
     return false;
   }
-  if (attempt.identity_differs && !dependencies_.flaws.completes_before_the_last_entered)
+  if (open_decision.identity_differs && !dependencies_.flaws.completes_before_the_last_entry)
     mispredict(membership);
   else if (spans_hosts(membership))
-    attempt.state = Attempt::State::kEnteredHere;
+    open_decision.state = OpenDecision::State::kEnteredHere;
   else
     agree(membership);
   return true;
 }
 
 void SimulatedWorker::mispredict(Membership& membership) {
-  const auto step_number = membership.attempt->entered.step_number();
-  membership.attempt->state = Attempt::State::kMispredicted;
+  const auto step_number = membership.open_decision->entered.step_number();
+  membership.open_decision->state = OpenDecision::State::kMispredicted;
   dependencies_.story.tell(dependencies_.timeline.now(),
                            "worker {} has mispredicted by {} of group {}", number_,
                            text_of(step_number), membership.group);
-  dependencies_.referee.mispredicted(membership.group, number_, step_number);
-  if (!dependencies_.flaws.ignores_mispredictions) membership.agreement->mispredicted();
+  dependencies_.referee.record_misprediction(membership.group, number_, step_number);
+  if (!dependencies_.flaws.ignores_mispredictions) membership.agreement->record_misprediction();
 }
 
 void SimulatedWorker::agree(Membership& membership) {
-  membership.attempt->state = Attempt::State::kAgreed;
-  dependencies_.referee.agreed(membership.group, number_);
+  membership.open_decision->state = OpenDecision::State::kAgreed;
+  dependencies_.referee.record_agreement(membership.group, number_);
 }
 
 // Completes a decision that all members have entered. One half of the simulated algorithms complete
 // at once, the other half after all members have written that they are done.
 bool SimulatedWorker::try_complete_step(Membership& membership) {
-  if (!membership.attempt || membership.attempt->state != Attempt::State::kAgreed) return false;
+  if (!membership.open_decision || membership.open_decision->state != OpenDecision::State::kAgreed)
+    return false;
   if (dependencies_.referee.problem()) return false;
   if (membership.enters && dependencies_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
-  auto& attempt = *membership.attempt;
-  const bool chooses_alone = dependencies_.flaws.each_chooses_its_algorithm;
-  const auto choice = chooses_alone ? static_cast<std::uint64_t>(number_) : attempt.identity;
-  if (choice % 2 == 1 && !say_done_and_check_all(membership, attempt)) return false;
-  end_step(membership, attempt);
-  membership.agreement->completed();
-  membership.completed = attempt.entered.step_number().sequence;
-  const auto calls = attempt.entered.calls;
-  membership.attempt.reset();
+  auto& open_decision = *membership.open_decision;
+  const bool chooses_alone = dependencies_.flaws.each_member_chooses_its_algorithm;
+  const auto choice = chooses_alone ? static_cast<std::uint64_t>(number_) : open_decision.identity;
+  if (choice % 2 == 1 && !publish_done_and_check_all(membership, open_decision)) return false;
+  end_step(membership, open_decision);
+  membership.agreement->record_completion();
+  membership.completed = open_decision.entered.step_number().sequence;
+  const auto calls = open_decision.entered.calls;
+  membership.open_decision.reset();
   for (const int call : calls) {
     const auto ended = membership.in_flight.extract(handles_[static_cast<std::size_t>(call)]);
     submissions_.finish(*ended.mapped().record);
@@ -396,10 +401,11 @@ bool SimulatedWorker::try_complete_step(Membership& membership) {
   return true;
 }
 
-bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& attempt) {
-  const auto step_number = attempt.entered.step_number();
+bool SimulatedWorker::publish_done_and_check_all(Membership& membership,
+                                                 OpenDecision& open_decision) {
+  const auto step_number = open_decision.entered.step_number();
   const auto word = SimulatedBoard::word_of(step_number);
-  if (!std::exchange(attempt.says_done, true)) {
+  if (!std::exchange(open_decision.says_done, true)) {
     board(membership).write_done(membership.index, step_number.sequence, word);
     dependencies_.network.schedule_settles(membership.group, membership.member, 1);
   }
@@ -409,10 +415,10 @@ bool SimulatedWorker::say_done_and_check_all(Membership& membership, Attempt& at
   return true;
 }
 
-void SimulatedWorker::end_step(Membership& membership, const Attempt& attempt) {
-  const auto step_number = attempt.entered.step_number();
-  const auto& calls = attempt.entered.calls;
-  dependencies_.referee.completed(membership.group, number_);
+void SimulatedWorker::end_step(Membership& membership, const OpenDecision& open_decision) {
+  const auto step_number = open_decision.entered.step_number();
+  const auto& calls = open_decision.entered.calls;
+  dependencies_.referee.record_completion(membership.group, number_);
   std::vector<std::int64_t> sums(calls.size());
   std::vector<std::int64_t> rows(calls.size());
   const auto add = [&](const Entry& entry) {
@@ -429,12 +435,12 @@ void SimulatedWorker::end_step(Membership& membership, const Attempt& attempt) {
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} completes {} of group {}: {}",
                            number_, text_of(step_number), membership.group, join_text(sums, " "));
   for (std::size_t index = 0; index < calls.size(); ++index) {
-    if (std::holds_alternative<Step>(attempt.entered.decision))
-      dependencies_.referee.done(number_, calls[index], sums[index], rows[index]);
-    else if (std::holds_alternative<Release>(attempt.entered.decision))
-      dependencies_.referee.released(number_, calls[index]);
+    if (std::holds_alternative<Step>(open_decision.entered.decision))
+      dependencies_.referee.record_result(number_, calls[index], sums[index], rows[index]);
+    else if (std::holds_alternative<Release>(open_decision.entered.decision))
+      dependencies_.referee.record_release(number_, calls[index]);
     else
-      dependencies_.referee.rejected(number_, calls[index]);
+      dependencies_.referee.record_rejection(number_, calls[index]);
   }
 }
 
@@ -457,9 +463,9 @@ bool SimulatedWorker::act(const Submit& action) {
   submit({&number, 1});
   const auto& call = dependencies_.script.call(number);
   if (!action.twice || submissions_.is_over(static_cast<GroupId>(call.group))) return true;
-  const Status again = try_submit(dependencies_.script.submission_of(number, number_));
+  const Status status = try_submit(dependencies_.script.submission_of(number, number_));
   const char* const reason = call.is_join() ? "after join()" : "is in use";
-  if (again.code() != StatusCode::kFixCall || again.message().find(reason) == std::string::npos)
+  if (status.code() != StatusCode::kFixCall || status.message().find(reason) == std::string::npos)
     dependencies_.referee.report_problem(
         format_text("worker {}: submitting call {} twice must be an error", number_, number));
   return true;
@@ -475,11 +481,11 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
 bool SimulatedWorker::poll(int number) {
   const Handle handle = handles_[static_cast<std::size_t>(number)];
   if (!submissions_.poll(handle)) return false;
-  if (handle != 0) dependencies_.referee.observed(number_, number);
+  if (handle != 0) dependencies_.referee.record_observation(number_, number);
   return true;
 }
 
-bool SimulatedWorker::act(const SubmitByPoll& action) {
+bool SimulatedWorker::act(const SubmitInPolledOrder& action) {
   const bool done = poll(action.polled);
   submit({done ? &action.first : &action.second, 1});
   submit({done ? &action.second : &action.first, 1});
@@ -528,26 +534,26 @@ void SimulatedWorker::release_name(int number) {
 
 bool SimulatedWorker::act(const Pause& action) {
   resume_at_ = dependencies_.timeline.now() + action.time;
-  if (action.stopped) stopped_until_ = resume_at_;
+  if (action.stops_worker) stopped_until_ = resume_at_;
   dependencies_.timeline.add(resume_at_, Run{number_});
   return true;
 }
 
-bool SimulatedWorker::act(const Begin& action) {
+bool SimulatedWorker::act(const BeginIteration& action) {
   dependencies_.story.tell(dependencies_.timeline.now(), "worker {} begins iteration {}", number_,
                            action.iteration);
-  dependencies_.referee.began(action.iteration);
+  dependencies_.referee.record_iteration_begin(action.iteration);
   return true;
 }
 
 // Like Memberships::end_by_shutdown(), first finishes the steps that all members have entered. If a
 // group spans hosts, lane 0 says which steps these are.
 bool SimulatedWorker::act(const Leave& action) {
-  if (!action.in_the_middle && submissions_.in_flight() > 0) return false;
-  if (action.in_the_middle) dependencies_.referee.leaves_early(number_);
+  if (!action.is_early && submissions_.in_flight() > 0) return false;
+  if (action.is_early) dependencies_.referee.record_early_leave(number_);
   for (auto& [group, membership] : memberships_) {
     membership.enters = false;
-    say_that_we_leave(membership);
+    record_own_leave(membership);
   }
   while (make_progress()) {
   }
@@ -562,7 +568,7 @@ bool SimulatedWorker::act(const Leave& action) {
   }
   alive_ = false;
   dependencies_.timeline.add(dependencies_.flaws.leaves_before_its_writes_are_seen ? now : seen_at,
-                             Left{number_});
+                             ShowLeave{number_});
   return true;
 }
 
@@ -572,14 +578,14 @@ void SimulatedWorker::submit(std::span<const int> calls) {
   auto& membership = memberships_.at(script.call(calls.front()).group);
   std::vector<Submission> batch;
   for (const int number : calls) {
-    dependencies_.referee.submitted(number_, number);
+    dependencies_.referee.record_submission(number_, number);
     batch.push_back(script.submission_of(number, number_));
   }
   std::vector<Handle> handles(batch.size());
   const Status status =
       submissions_.add(batch, handles, time_point_of(dependencies_.timeline.now()));
   if (submissions_.is_over(static_cast<GroupId>(membership.group))) {
-    for (const int number : calls) dependencies_.referee.lost(number_, number);
+    for (const int number : calls) dependencies_.referee.record_loss(number_, number);
     return;
   }
   if (!status.ok())
@@ -598,20 +604,20 @@ void SimulatedWorker::begin_call(Membership& membership, int number, Record& rec
   SubmissionContext context = record.context;
   dependencies_.story.tell(dependencies_.timeline.now(),
                            "worker {} submits call {} to group {}: `{}`{}", number_, number,
-                           call.group, shown(call.of(number_).name),
+                           call.group, shown(call.signature_of(number_).name),
                            context.batch == 0 ? "" : format_text(", batch {}", context.batch));
-  if (signature.name != call.of(number_).name)
+  if (signature.name != call.signature_of(number_).name)
     return dependencies_.referee.report_problem(
         format_text("worker {}: call {} is named `{}`, not `{}`", number_, number, signature.name,
-                    call.of(number_).name));
-  if (!(signature == call.of(number_)))
+                    call.signature_of(number_).name));
+  if (!(signature == call.signature_of(number_)))
     return dependencies_.referee.report_problem(
         format_text("worker {}: call {} has another signature", number_, number));
   if (dependencies_.flaws.counts_no_waits) context.waits = 0;
   handles_[static_cast<std::size_t>(number)] = record.handle;
   membership.in_flight.emplace(record.handle, RunningCall{number, &record});
   membership.agreement->submit(record.handle, record.interned->interned, context, record.submitted);
-  if (call.is_join()) dependencies_.referee.joined(call.group, number_);
+  if (call.is_join()) dependencies_.referee.record_join(call.group, number_);
 }
 
 // Submits a call that must be rejected.

@@ -1,6 +1,6 @@
-// SimulatedWorker: one process of the job. It runs its program and plays the engine. Submissions
-// names and rejects the calls of the program. The worker passes the accepted calls to its
-// Agreements, enters their decisions on the boards, checks whether all members have entered the
+// SimulatedWorker: one process of the job. It runs its program and takes the place of the engine.
+// Submissions names and rejects the calls of the program. The worker passes the accepted calls to
+// its Agreements, enters their decisions on the boards, checks whether all members have entered the
 // same decision, and completes the decisions.
 #pragma once
 
@@ -60,7 +60,7 @@ class SimulatedWorker {
   // without them; the calls in flight in these groups are lost.
   void notify();
 
-  // Whether this worker has neither died nor left the job.
+  // False if this worker has died or has left the job.
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
   // Says what the worker waits for, to describe a deadlock.
@@ -72,8 +72,8 @@ class SimulatedWorker {
     int call;
     Record* record;  // the agreement borrows its signature
   };
-  // A decision that this member has entered, and neither completed nor rolled back.
-  struct Attempt {
+  // A decision that this member has entered, and has not completed or rolled back yet.
+  struct OpenDecision {
     enum class State : std::uint8_t {
       kReading,
       kEnteredHere,  // all members of the host part have entered the same decision
@@ -100,7 +100,7 @@ class SimulatedWorker {
     std::unique_ptr<Agreement> agreement = {};     // null once the group has ended for us
     std::deque<std::pair<int, Bytes>> inbox = {};  // (sender, message)
     std::map<CallId, RunningCall> in_flight = {};  // by handle
-    std::optional<Attempt> attempt = {};
+    std::optional<OpenDecision> open_decision = {};
     bool enters = true;         // false when the group is about to end for us
     Time deadline_run_at = -1;  // the time of the Run event that is queued for the deadline
   };
@@ -120,10 +120,10 @@ class SimulatedWorker {
   void tick_if_due(Membership& membership);
 
   bool enter(Membership& membership);
-  void add_entry_to_story(const Membership& membership, const Attempt& attempt);
+  void add_entry_to_story(const Membership& membership, const OpenDecision& open_decision);
   bool find_calls(const Membership& membership, const Decision& decision, std::vector<int>& calls);
-  std::uint64_t mixed_identity(const Attempt& attempt) const;
-  Entry entry_of(const Attempt& attempt) const;
+  std::uint64_t mixed_identity(const OpenDecision& open_decision) const;
+  Entry entry_of(const OpenDecision& open_decision) const;
   void write(Membership& membership);
   void roll_back(Membership& membership);
   void end(Membership& membership, const Status& status);
@@ -131,35 +131,35 @@ class SimulatedWorker {
   bool read_board(Membership& membership);
   void mispredict(Membership& membership);
   void agree(Membership& membership);
-  bool has_our_word(const Membership& membership, const Attempt& attempt, int member);
+  bool has_our_word(const Membership& membership, const OpenDecision& open_decision, int member);
   bool try_complete_step(Membership& membership);
-  bool say_done_and_check_all(Membership& membership, Attempt& attempt);
-  void end_step(Membership& membership, const Attempt& attempt);
+  bool publish_done_and_check_all(Membership& membership, OpenDecision& open_decision);
+  void end_step(Membership& membership, const OpenDecision& open_decision);
 
   // What belongs to groups with members on several hosts; see worker_hosts.cc.
   void open_part(Membership& membership);
-  bool go_on_across_hosts(Membership& membership);
-  bool follow_lane_0(Membership& membership);
+  bool advance_across_hosts(Membership& membership);
+  bool apply_lane_0_results(Membership& membership);
   bool run_lane_0(Membership& membership);
-  bool judge_step(Membership& membership);
-  bool holds_the_end_back(const Membership& membership) const;
+  bool check_entered_by_all_hosts(Membership& membership);
+  bool has_open_step(const Membership& membership) const;
   void send_frames(Membership& membership);
   void end_part(Membership& membership);
   void end_by_leave(Membership& membership);
-  void say_that_we_leave(Membership& membership);
+  void record_own_leave(Membership& membership);
   bool may_leave(const Membership& membership) const;
-  void pass_on_death(int worker);
+  void forward_death(int worker);
 
   bool step_program();
   bool act(const Submit& action);
   bool act(const SubmitBatch& action);
-  bool act(const SubmitByPoll& action);
+  bool act(const SubmitInPolledOrder& action);
   bool act(const SubmitRejected& action);
   bool act(const Poll& action);
   bool act(const Drop& action);
   bool act(const Wait& action);
   bool act(const Pause& action);
-  bool act(const Begin& action);
+  bool act(const BeginIteration& action);
   bool act(const Leave& action);
   void submit(std::span<const int> calls);
   void begin_call(Membership& membership, int number, Record& record);
@@ -174,7 +174,7 @@ class SimulatedWorker {
   Time resume_at_ = 0;  // the program pauses until then
   Time stopped_until_ = 0;
   bool alive_ = true;
-  bool has_passed_on_death_ = false;
+  bool has_forwarded_death_ = false;
   Submissions submissions_;
   std::vector<Handle> handles_;   // by call, until it is taken
   std::vector<bool> is_dropped_;  // by call; only for a planted bug

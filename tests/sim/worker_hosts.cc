@@ -33,29 +33,29 @@ void SimulatedWorker::receive(const RoutedFrame& frame) {
   wake();
 }
 
-// Does what is possible after the frames of other hosts. Returns whether there may be more to do.
-bool SimulatedWorker::go_on_across_hosts(Membership& membership) {
+// Processes the frames of other hosts. Returns whether there may be more to do.
+bool SimulatedWorker::advance_across_hosts(Membership& membership) {
   if (!spans_hosts(membership)) return false;
-  return membership.lane_zero ? run_lane_0(membership) : follow_lane_0(membership);
+  return membership.lane_zero ? run_lane_0(membership) : apply_lane_0_results(membership);
 }
 
-// Does what lane 0 has written: counts a step as agreed, or ends the group after a step.
-bool SimulatedWorker::follow_lane_0(Membership& membership) {
-  const auto& attempt = membership.attempt;
-  const bool waits = attempt && attempt->state == Attempt::State::kEnteredHere;
+// Reads what lane 0 has written: counts a step as agreed, or ends the group after a step.
+bool SimulatedWorker::apply_lane_0_results(Membership& membership) {
+  const auto& open_decision = membership.open_decision;
+  const bool waits = open_decision && open_decision->state == OpenDecision::State::kEnteredHere;
   const auto& last_sequence = board(membership).last_sequence(membership.index);
   if (waits && (dependencies_.flaws.local_members_do_not_wait ||
-                board(membership).met(membership.index) ==
-                    SimulatedBoard::word_of(attempt->entered.step_number()))) {
-    if (!last_sequence || !dependencies_.flaws.drops_a_met_step) {
+                board(membership).all_hosts_entered(membership.index) ==
+                    SimulatedBoard::word_of(open_decision->entered.step_number()))) {
+    if (!last_sequence || !dependencies_.flaws.drops_a_step_that_all_hosts_have_entered) {
       agree(membership);
       return true;
     }
   }
   if (!last_sequence) return false;
   membership.enters = false;
-  if (attempt && attempt->entered.step_number().sequence <= *last_sequence &&
-      !dependencies_.flaws.drops_a_met_step)
+  if (open_decision && open_decision->entered.step_number().sequence <= *last_sequence &&
+      !dependencies_.flaws.drops_a_step_that_all_hosts_have_entered)
     return false;
   end_by_leave(membership);
   return true;
@@ -73,8 +73,8 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
   if (lane.closed_by() && !was_closed) {
     auto& host = dependencies_.hosts.host(membership.part->host);
     leaves.push_back({*lane.closed_by(), ++host.tickets});
-    dependencies_.referee.closed_from_elsewhere(membership.group, number_);
-    if (lane.has_answered()) dependencies_.referee.answered_an_end();
+    dependencies_.referee.record_closed_by_another_host(membership.group, number_);
+    if (lane.has_answered()) dependencies_.referee.record_end_answered();
   } else if (!leaves.empty()) {
     lane.close(leaves.front().rank);
   }
@@ -84,58 +84,60 @@ bool SimulatedWorker::run_lane_0(Membership& membership) {
         "the part of group {} of lane 0 = worker {} is closed, as worker {} leaves",
         membership.group, number_, *lane.closed_by());
   if (lane.closed_by()) membership.enters = false;
-  const bool has_judged = judge_step(membership);
+  const bool has_changed = check_entered_by_all_hosts(membership);
   send_frames(membership);
-  if (!lane.closed_by() || holds_the_end_back(membership)) return had_frames || has_judged;
+  if (!lane.closed_by() || has_open_step(membership)) return had_frames || has_changed;
   end_part(membership);
   return true;
 }
 
-// Sends the entry of a step that all members of the host part have entered, and finds out whether
-// all hosts have entered it with equal identities. Returns whether this is now known.
-bool SimulatedWorker::judge_step(Membership& membership) {
-  auto& attempt = membership.attempt;
+// Sends the entry of a step that all members of the host part have entered. Then checks whether all
+// hosts have entered the step with equal identities. Returns whether the result is known now.
+bool SimulatedWorker::check_entered_by_all_hosts(Membership& membership) {
+  auto& open_decision = membership.open_decision;
   const auto& flaws = dependencies_.flaws;
   auto& lane = *membership.lane_zero;
-  if (!attempt) return false;
-  const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
-  const bool all_are_in =
-      attempt->state == Attempt::State::kEnteredHere ||
-      (flaws.sends_its_entry_too_early && attempt->state == Attempt::State::kReading);
-  if (!all_are_in) return false;
+  if (!open_decision) return false;
+  const auto step = identity_of(open_decision->entered.step_number(), open_decision->identity);
+  const bool all_have_entered =
+      open_decision->state == OpenDecision::State::kEnteredHere ||
+      (flaws.sends_its_entry_too_early && open_decision->state == OpenDecision::State::kReading);
+  if (!all_have_entered) return false;
   if (!lane.has_entered(step)) {
     if (lane.closed_by() && !flaws.enters_after_its_end) return false;
     lane.enter(step);
   }
-  if (attempt->state != Attempt::State::kEnteredHere) return false;
-  switch (lane.outlook(step)) {
-    case LaneZero::Outlook::kMet:
-      dependencies_.referee.met(membership.group, lane.closed_by().has_value());
-      board(membership).write_met(SimulatedBoard::word_of(attempt->entered.step_number()));
+  if (open_decision->state != OpenDecision::State::kEnteredHere) return false;
+  switch (lane.state_of(step)) {
+    case LaneZero::StepState::kEnteredByAll:
+      dependencies_.referee.record_entered_by_all_hosts(membership.group,
+                                                        lane.closed_by().has_value());
+      board(membership)
+          .write_all_hosts_entered(SimulatedBoard::word_of(open_decision->entered.step_number()));
       dependencies_.network.schedule_settles(membership.group, membership.member, 1);
       agree(membership);
       return true;
-    case LaneZero::Outlook::kMispredicted:
+    case LaneZero::StepState::kMispredicted:
       if (flaws.ignores_mispredictions_between_hosts) return false;
       mispredict(membership);
       return true;
-    case LaneZero::Outlook::kOpen:
-    case LaneZero::Outlook::kNever:
+    case LaneZero::StepState::kOpen:
+    case LaneZero::StepState::kNeverEntered:
       return false;
   }
   return false;
 }
 
 // Whether a step is running, or may still have to run.
-bool SimulatedWorker::holds_the_end_back(const Membership& membership) const {
-  const auto& attempt = membership.attempt;
-  if (!attempt || dependencies_.flaws.ends_at_once) return false;
-  if (attempt->state == Attempt::State::kAgreed) return true;
-  if (attempt->state != Attempt::State::kEnteredHere) return false;
+bool SimulatedWorker::has_open_step(const Membership& membership) const {
+  const auto& open_decision = membership.open_decision;
+  if (!open_decision || dependencies_.flaws.ends_at_once) return false;
+  if (open_decision->state == OpenDecision::State::kAgreed) return true;
+  if (open_decision->state != OpenDecision::State::kEnteredHere) return false;
   if (dependencies_.flaws.lane_0_leaves_in_a_step && membership.wants_to_leave) return false;
-  const auto step = identity_of(attempt->entered.step_number(), attempt->identity);
+  const auto step = identity_of(open_decision->entered.step_number(), open_decision->identity);
   return membership.lane_zero->has_entered(step) &&
-         membership.lane_zero->outlook(step) == LaneZero::Outlook::kOpen;
+         membership.lane_zero->state_of(step) == LaneZero::StepState::kOpen;
 }
 
 void SimulatedWorker::send_frames(Membership& membership) {
@@ -149,7 +151,7 @@ void SimulatedWorker::send_frames(Membership& membership) {
           dependencies_.timeline.now(),
           "worker {} tells part {} of group {}: it is over, entered {}, as worker {} leaves",
           number_, next->first, membership.group, text_of(end->entered), end->rank);
-      dependencies_.referee.end_was_sent();
+      dependencies_.referee.record_end_sent();
       if (flaws.sends_no_end_when_lane_0_leaves && end->rank == number_) continue;
       if (flaws.passes_a_leave_on_as_a_death) {
         const auto& other = dependencies_.hosts.part(membership.group, next->first);
@@ -163,8 +165,9 @@ void SimulatedWorker::send_frames(Membership& membership) {
 
 // Lane 0 ends the group for its host part.
 void SimulatedWorker::end_part(Membership& membership) {
-  if (membership.attempt && membership.attempt->state == Attempt::State::kEnteredHere)
-    dependencies_.referee.ended_in_a_step();
+  if (membership.open_decision &&
+      membership.open_decision->state == OpenDecision::State::kEnteredHere)
+    dependencies_.referee.record_step_given_up();
   if (!dependencies_.flaws.does_not_tell_local_members_of_the_end) {
     board(membership).write_last_sequence(membership.completed);
     dependencies_.network.schedule_settles(membership.group, membership.member, 1);
@@ -180,13 +183,13 @@ void SimulatedWorker::end_by_leave(Membership& membership) {
     return end(membership, Status::rebuild_group("this rank has left"));
   dependencies_.story.tell(dependencies_.timeline.now(), "group {} is over for worker {}: {}",
                            membership.group, number_, failure->status.message());
-  dependencies_.referee.group_ended(membership.group, number_, failure->failed_rank,
-                                    known.first_dead_rank == failure->failed_rank);
+  dependencies_.referee.record_group_end(membership.group, number_, failure->failed_rank,
+                                         known.first_dead_rank == failure->failed_rank);
   end(membership, failure->status);
 }
 
 // Records, in the memory of the host part, that this rank leaves.
-void SimulatedWorker::say_that_we_leave(Membership& membership) {
+void SimulatedWorker::record_own_leave(Membership& membership) {
   if (!spans_hosts(membership) || is_over(membership)) return;
   if (std::exchange(membership.wants_to_leave, true)) return;
   auto& host = dependencies_.hosts.host(membership.part->host);
@@ -195,8 +198,9 @@ void SimulatedWorker::say_that_we_leave(Membership& membership) {
   if (dependencies_.flaws.forgets_the_first_cause && !leaves.empty())
     leaves.front() = {number_, leaves.front().ticket};
   leaves.push_back(leave);
-  dependencies_.referee.wants_to_leave(membership.group, number_);
-  const int lane_0 = dependencies_.hosts.lane_0(membership.group, part_number(membership));
+  dependencies_.referee.record_leave_request(membership.group, number_);
+  const int lane_0 =
+      dependencies_.hosts.worker_of_lane_0(membership.group, part_number(membership));
   const Time delay =
       dependencies_.random.between(0, static_cast<int>(dependencies_.script.delay_max));
   dependencies_.timeline.add(dependencies_.timeline.now() + delay, Run{lane_0});
@@ -205,16 +209,16 @@ void SimulatedWorker::say_that_we_leave(Membership& membership) {
 // Whether no other member needs this one any more.
 bool SimulatedWorker::may_leave(const Membership& membership) const {
   if (is_over(membership)) return true;
-  const auto& attempt = membership.attempt;
-  if (attempt && attempt->state == Attempt::State::kAgreed) return false;
+  const auto& open_decision = membership.open_decision;
+  if (open_decision && open_decision->state == OpenDecision::State::kAgreed) return false;
   if (!spans_hosts(membership)) return true;
-  return !membership.lane_zero && (!attempt || dependencies_.flaws.leaves_in_a_step);
+  return !membership.lane_zero && (!open_decision || dependencies_.flaws.leaves_in_a_step);
 }
 
-// Tells the death to the other hosts of the groups in which this worker has lane 0. A worker does
+// Notifies the other hosts of a death, in all groups in which this worker has lane 0. A worker does
 // this only once.
-void SimulatedWorker::pass_on_death(int worker) {
-  if (std::exchange(has_passed_on_death_, true) || dependencies_.flaws.deaths_are_not_passed_on)
+void SimulatedWorker::forward_death(int worker) {
+  if (std::exchange(has_forwarded_death_, true) || dependencies_.flaws.deaths_are_not_passed_on)
     return;
   const int own_host = dependencies_.hosts.host_of(number_);
   for (const int host : dependencies_.hosts.hosts_notified_by(number_))

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr Time kDelayMax = 10;  // of a message, a flag or a wake-up; 5 µs on average
-constexpr Time kComputing = 200;
+constexpr Time kComputeTime = 200;
 
 using Calls = std::vector<int>;
 
@@ -90,7 +90,7 @@ class Job {
     actions(worker).emplace_back(Pause{time, false});
   }
   // The next functions add actions of every worker.
-  void compute(Time time = kComputing) {
+  void compute(Time time = kComputeTime) {
     for (int worker = 0; worker < kWorkers; ++worker) compute(worker, time + random_.between(0, 9));
   }
   void submit(const Calls& calls) {
@@ -104,7 +104,7 @@ class Job {
       for (const int number : calls) submit(worker, number);
     }
   }
-  // Each worker pauses before each call. `calls` ends up in the order of the last worker.
+  // Each worker pauses before each call. Afterwards, `calls` is in the order of the last worker.
   void submit_slowly(Calls& calls, Time between) {
     for (int worker = 0; worker < kWorkers; ++worker) {
       random_.shuffle(calls);
@@ -122,7 +122,7 @@ class Job {
     for (int worker = 0; worker < kWorkers; ++worker)
       for (const int number : calls) wait(worker, number);
   }
-  void in_turn(const Calls& calls) {
+  void submit_in_turn(const Calls& calls) {
     for (const int number : calls) {
       submit({number});
       wait({number});
@@ -151,7 +151,7 @@ class Job {
   Script& script_;
 };
 
-void in_one_order(Job& job) {
+void write_in_one_order(Job& job) {
   for (int step = 0; step < 60; ++step) {
     const auto gradients = job.calls("gradient", 16);
     job.compute();
@@ -160,32 +160,32 @@ void in_one_order(Job& job) {
   }
 }
 
-void in_any_order(Job& job) {
+void write_in_any_order(Job& job) {
   for (int step = 0; step < 60; ++step) job.train(job.calls("gradient", 16));
 }
 
 // Buckets are full long before the last gradient is ready.
-void mixed_sizes(Job& job) {
+void write_mixed_sizes(Job& job) {
   for (int step = 0; step < 60; ++step) {
     Calls gradients;
     for (int layer = 0; layer < 32; ++layer) {
       const auto floats = layer % 2 == 0 ? 3 << 19 : 4 << 10;  // 6 MiB and 16 KiB
       gradients.push_back(job.call(format_text("gradient.{}", layer), floats));
-      job.compute(kComputing / 4);
+      job.compute(kComputeTime / 4);
       job.submit({gradients.back()});
     }
     job.wait(gradients);
   }
 }
 
-void logging(Job& job) {
+void write_logging(Job& job) {
   for (int step = 1; step <= 60; ++step) {
     job.train(job.calls("gradient", 16));
-    if (step % 10 == 0) job.in_turn(job.calls("metric", 3, 1));
+    if (step % 10 == 0) job.submit_in_turn(job.calls("metric", 3, 1));
   }
 }
 
-void printing(Job& job) {
+void write_printing(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const int loss = job.call("loss", 1);
     job.submit({loss});
@@ -195,7 +195,7 @@ void printing(Job& job) {
   }
 }
 
-void printing_on_one_rank(Job& job) {
+void write_printing_on_one_rank(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const int loss = job.call("loss", 1);
     job.submit({loss});
@@ -207,7 +207,7 @@ void printing_on_one_rank(Job& job) {
 
 // Every 5 steps, the ranks wait for a count between the two halves of the gradients. They have
 // submitted the count before the first half.
-void counting(Job& job) {
+void write_counting(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const auto gradients = job.calls("gradient", 8);
     const Calls first(gradients.begin(), gradients.begin() + 4);
@@ -225,7 +225,7 @@ void counting(Job& job) {
 
 // Only rank 0 waits for the loss before the gradients. The call at the end of an epoch has a new
 // name.
-void printing_once_per_epoch(Job& job) {
+void write_printing_once_per_epoch(Job& job) {
   for (int epoch = 0; epoch < 12; ++epoch) {
     for (int step = 0; step < 10; ++step) {
       const bool prints = epoch == 0 || step == 0;
@@ -240,13 +240,13 @@ void printing_once_per_epoch(Job& job) {
       job.wait(gradients);
       for (int worker = 1; prints && worker < kWorkers; ++worker) job.wait(worker, loss);
     }
-    job.in_turn({job.call(format_text("epoch.{}", epoch), 1)});
+    job.submit_in_turn({job.call(format_text("epoch.{}", epoch), 1)});
   }
 }
 
 // In the first 10 steps the ranks submit the count after the gradients. In the later steps they
 // submit it first, and rank 0 waits for it before it submits the gradients.
-void counting_first(Job& job) {
+void write_counting_first(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto calls = job.calls("gradient", 8);
     const int count = job.unfused_call("count");
@@ -262,32 +262,32 @@ void counting_first(Job& job) {
   }
 }
 
-void evaluation(Job& job) {
+void write_evaluation(Job& job) {
   for (int step = 1; step <= 100; ++step) {
     job.train(job.calls("gradient", 16));
     if (step % 20 != 0) continue;
     for (int batch = 0; batch < 5; ++batch) job.train(job.calls("accuracy", 3, 1));
-    job.in_turn({job.call("best", 1)});
+    job.submit_in_turn({job.call("best", 1)});
   }
 }
 
-void accumulation(Job& job) {
+void write_accumulation(Job& job) {
   for (int step = 1; step <= 100; ++step) {
     job.compute();
     const int loss = job.call("loss", 1);
-    job.in_turn({loss});
+    job.submit_in_turn({loss});
     if (step % 4 == 0) job.train(job.calls("gradient", 16));
   }
 }
 
-void two_optimizers(Job& job) {
+void write_two_optimizers(Job& job) {
   for (int step = 1; step <= 40; ++step) {
     for (int critic = 0; critic < 2; ++critic) job.train(job.calls("discriminator", 8));
     job.train(job.calls("generator", 8));
   }
 }
 
-void skipped_layers(Job& job) {
+void write_skipped_layers(Job& job) {
   for (int step = 0; step < 80; ++step) {
     Calls gradients = job.calls("gradient", 8);
     for (int block = 0; block < 3; ++block) {
@@ -299,9 +299,9 @@ void skipped_layers(Job& job) {
   }
 }
 
-void forward_and_backward(Job& job) {
+void write_forward_and_backward(Job& job) {
   for (int step = 0; step < 60; ++step) {
-    job.in_turn(job.calls("batchnorm", 6, 64));
+    job.submit_in_turn(job.calls("batchnorm", 6, 64));
     job.train(job.calls("gradient", 16));
   }
 }
@@ -319,7 +319,7 @@ void submit_after(Job& job, int worker, const Calls& last, const Calls& gradient
   }
 }
 
-void overlapping(Job& job) {
+void write_overlapping(Job& job) {
   Calls last;
   for (int step = 0; step < 60; ++step) {
     const auto gradients = job.calls("gradient", 8);
@@ -329,7 +329,7 @@ void overlapping(Job& job) {
   job.wait(last);
 }
 
-void batches(Job& job) {
+void write_batches(Job& job) {
   for (int step = 0; step < 60; ++step) {
     job.compute();
     std::array<Calls, 4> groups;
@@ -341,7 +341,7 @@ void batches(Job& job) {
   }
 }
 
-void uneven_batches(Job& job) {
+void write_uneven_batches(Job& job) {
   for (int epoch = 0; epoch < 6; ++epoch) {
     for (int step = 0; step < 12; ++step) job.train(job.calls("gradient", 8));
     const int join = job.join();
@@ -359,13 +359,13 @@ void uneven_batches(Job& job) {
   }
 }
 
-void no_repetition(Job& job) {
+void write_no_repetition(Job& job) {
   for (int step = 0; step < 60; ++step) {
     job.train(job.calls(format_text("step{}", step), 8));
   }
 }
 
-void no_repetition_in_one_order(Job& job) {
+void write_no_repetition_in_one_order(Job& job) {
   for (int step = 0; step < 60; ++step) {
     job.compute();
     const auto calls = job.calls(format_text("step{}", step), 8);
@@ -374,19 +374,19 @@ void no_repetition_in_one_order(Job& job) {
   }
 }
 
-void two_groups(Job& job) {
+void write_two_groups(Job& job) {
   const std::array<int, 2> pairs = {job.add_group({0, 1}), job.add_group({2, 3})};
   for (int step = 0; step < 60; ++step) {
     for (int layer = 0; layer < 4; ++layer) {
       const auto name = format_text("activation.{}", layer);
       job.compute(20);
-      for (const int pair : pairs) job.in_turn({job.call(name, 4096, pair)});
+      for (const int pair : pairs) job.submit_in_turn({job.call(name, 4096, pair)});
     }
     job.train(job.calls("gradient", 16));
   }
 }
 
-void slow_rank(Job& job) {
+void write_slow_rank(Job& job) {
   for (int step = 0; step < 60; ++step) {
     auto gradients = job.calls("gradient", 12);
     for (int worker = 0; worker < kWorkers; ++worker) {
@@ -402,7 +402,7 @@ void slow_rank(Job& job) {
   }
 }
 
-void slow_layers(Job& job) {
+void write_slow_layers(Job& job) {
   for (int step = 0; step < 40; ++step) {
     const auto gradients = job.calls("gradient", 8);
     auto order = gradients;
@@ -411,7 +411,7 @@ void slow_layers(Job& job) {
   }
 }
 
-void many_tasks(Job& job) {
+void write_many_tasks(Job& job) {
   for (int step = 0; step < 120; ++step) {
     auto gradients = job.calls("trunk", 6);
     const auto head = format_text("head{}", job.random().below(6));
@@ -420,7 +420,7 @@ void many_tasks(Job& job) {
   }
 }
 
-void clipped_by_part(Job& job) {
+void write_clipped_by_part(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto all = job.calls("gradient", 12);
     // In each step, the program waits for a random third of the gradients first.
@@ -436,24 +436,24 @@ void clipped_by_part(Job& job) {
   }
 }
 
-void averages(Job& job) {
+void write_averages(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     job.train(job.calls("gradient", 8));
     if (job.random().chance(20)) job.train(job.calls("average", 8));
-    if (step % 16 == 0) job.in_turn({job.call("saved", 1)});
+    if (step % 16 == 0) job.submit_in_turn({job.call("saved", 1)});
   }
 }
 
 // After three fast steps, the pause before each gradient grows from 15 to 75 ms in five steps. The
 // pauses cause needless raises, which lengthen the grace time. The fast steps after them show
 // whether the grace time becomes short again.
-void slow_at_first(Job& job) {
+void write_slow_at_first(Job& job) {
   for (int step = 0; step < 8; ++step) {
     auto gradients = job.calls("gradient", 4);
     job.submit_slowly(gradients, step < 3 ? 0 : 15000 * (step - 2));
     job.wait(gradients);
   }
-  clipped_by_part(job);
+  write_clipped_by_part(job);
 }
 
 struct Row {
@@ -462,56 +462,62 @@ struct Row {
 };
 
 constexpr std::array kNamedWorkloads = {
-    Row{{"one order", "16 gradients, in the same order on all ranks"}, in_one_order},
+    Row{{"one order", "16 gradients, in the same order on all ranks"}, write_in_one_order},
     Row{{"any order", "16 gradients; their order differs between ranks and from step to step"},
-        in_any_order},
+        write_in_any_order},
     Row{{"mixed sizes", "gradients of 6 MiB and of 16 KiB take turns, 50 µs apart, in one order"},
-        mixed_sizes},
-    Row{{"logging", "every 10 steps three metrics; the program waits after each one"}, logging},
+        write_mixed_sizes},
+    Row{{"logging", "every 10 steps three metrics; the program waits after each one"},
+        write_logging},
     Row{{"printing",
          "waits for the loss and the gradients together; every 5 steps, for the loss first"},
-        printing},
+        write_printing},
     Row{{"printing on rank 0", "as before, but only rank 0 waits for the loss first"},
-        printing_on_one_rank},
+        write_printing_on_one_rank},
     Row{{"printing once per epoch",
          "rank 0 waits for the loss before the gradients: in the first 10 steps, then in one of 10 "
          "steps"},
-        printing_once_per_epoch},
-    Row{{"counting", "every 5 steps waits for a count in the middle of the gradients"}, counting},
+        write_printing_once_per_epoch},
+    Row{{"counting", "every 5 steps waits for a count in the middle of the gradients"},
+        write_counting},
     Row{{"counting first", "after 10 steps, rank 0 waits for a count before the gradients"},
-        counting_first},
-    Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"}, evaluation},
-    Row{{"accumulation", "a loss in every step, gradients in every fourth"}, accumulation},
-    Row{{"two optimizers", "two steps of a discriminator, one of a generator"}, two_optimizers},
+        write_counting_first},
+    Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"},
+        write_evaluation},
+    Row{{"accumulation", "a loss in every step, gradients in every fourth"}, write_accumulation},
+    Row{{"two optimizers", "two steps of a discriminator, one of a generator"},
+        write_two_optimizers},
     Row{{"skipped layers", "each of three blocks has gradients in some steps, by chance"},
-        skipped_layers},
-    Row{{"many tasks", "a shared trunk, and one of six heads, drawn in each step"}, many_tasks},
+        write_skipped_layers},
+    Row{{"many tasks", "a shared trunk, and one of six heads, drawn in each step"},
+        write_many_tasks},
     Row{{"averages",
          "parameters are averaged after some steps, by chance, and saved every 16 steps"},
-        averages},
+        write_averages},
     Row{{"batch norm", "six calls in turn in the forward pass, then the gradients"},
-        forward_and_backward},
+        write_forward_and_backward},
     Row{{"overlapping",
          "waits for a gradient of the last step just before it submits the same gradient again"},
-        overlapping},
-    Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
-    Row{{"changing parts", "waits for four gradients first, for other ones in each step"},
-        clipped_by_part},
+        write_overlapping},
+    Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, write_batches},
+    Row{{"changing parts", "first waits for four gradients, which differ from step to step"},
+        write_clipped_by_part},
     Row{{"slow at first",
          "8 steps, with 15 to 75 ms before each gradient from the 4th step on; then *changing "
          "parts*"},
-        slow_at_first},
+        write_slow_at_first},
     Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
-        uneven_batches},
-    Row{{"new names", "every step has new names; the order differs between ranks"}, no_repetition},
+        write_uneven_batches},
+    Row{{"new names", "every step has new names; the order differs between ranks"},
+        write_no_repetition},
     Row{{"new names, one order", "every step has new names, in the same order on all ranks"},
-        no_repetition_in_one_order},
-    Row{{"two groups", "activations in pairs of ranks, gradients among all"}, two_groups},
+        write_no_repetition_in_one_order},
+    Row{{"two groups", "activations in pairs of ranks, gradients among all"}, write_two_groups},
     Row{{"a slow rank", "in some steps, rank 3 stalls for 12 to 60 ms between two gradients"},
-        slow_rank},
+        write_slow_rank},
     Row{{"slow layers",
          "15 ms pass before each gradient; the order differs between ranks and from step to step"},
-        slow_layers},
+        write_slow_layers},
 };
 
 // A tap that changes nothing. It counts the replans of all groups.
@@ -553,13 +559,12 @@ WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds) {
   WorkloadCost cost;
   if (number == kRandom) seeds *= 50;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const auto findings = simulate(workload_script(number, seed), seed, StoryOptions{1},
-                                   replan_counter(cost.replans));
-    if (findings.problem)
-      cost.problems.push_back(format_text("seed {}: {}", seed, *findings.problem));
-    cost.messages += findings.messages;
-    cost.steps += findings.steps;
-    cost.time += findings.time;
+    const auto result = simulate(workload_script(number, seed), seed, StoryOptions{1},
+                                 replan_counter(cost.replans));
+    if (result.problem) cost.problems.push_back(format_text("seed {}: {}", seed, *result.problem));
+    cost.messages += result.messages;
+    cost.steps += result.steps;
+    cost.time += result.time;
   }
   return cost;
 }

@@ -1,5 +1,5 @@
-// Workloads: programs as people write them, with the sizes and times of real training. They show
-// how useful each heuristic of the predictor is. `./dev sim --workloads` prints the costs of each
+// Workloads: typical training programs, with the sizes and times of real training. They show how
+// useful each heuristic of the predictor is. `./dev sim --workloads` prints the costs of each
 // workload, and tools/ablations.py prints the costs without the heuristic (docs/simulator.md).
 #pragma once
 

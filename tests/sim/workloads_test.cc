@@ -11,7 +11,7 @@
 namespace farandole::sim {
 namespace {
 
-TEST(Workloads, CostWhatThePageSays) {
+TEST(Workloads, CostsEqualThoseOnThePage) {
   std::ifstream file(SIM_PAGE);
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   EXPECT_THAT(page, testing::HasSubstr(workload_report(8)))

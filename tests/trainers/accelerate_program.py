@@ -21,9 +21,9 @@ def main() -> None:
     batches = DataLoader(task.data, batch_size=task.batch)
     network, optimizer, batches = accelerator.prepare(task.network, optimizer, batches)
     for _ in range(2):
-        for data, wanted in batches:
+        for data, target in batches:
             optimizer.zero_grad()
-            accelerator.backward(task.loss(network(data), wanted))
+            accelerator.backward(task.loss(network(data), target))
             accelerator.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
     finish(backend, folder, task)

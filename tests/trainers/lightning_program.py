@@ -20,8 +20,8 @@ class Module(LightningModule):
         self.network, self.loss = task.network, task.loss
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        data, wanted = batch
-        return self.loss(self.network(data), wanted)
+        data, target = batch
+        return self.loss(self.network(data), target)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=0.01)

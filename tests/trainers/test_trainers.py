@@ -20,18 +20,18 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-HANG_SECONDS = 600  # only a guard against hanging
+TIMEOUT_SECONDS = 600  # only a guard against hanging
 PACKAGES = HERE / "packages.txt"
-OURS = ("farandole", "run", "-n", "2", "python")
-TORCHRUN = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+FARANDOLE_LAUNCHER = ("farandole", "run", "-n", "2", "python")
+TORCHRUN_LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "2")
 LAUNCHERS = [
-    ("lightning", OURS),
-    ("lightning", TORCHRUN),
+    ("lightning", FARANDOLE_LAUNCHER),
+    ("lightning", TORCHRUN_LAUNCHER),
     ("lightning", ("python",)),  # Lightning starts the second rank itself
-    ("accelerate", OURS),
-    ("accelerate", TORCHRUN),
-    ("transformers", OURS),
-    ("transformers", TORCHRUN),
+    ("accelerate", FARANDOLE_LAUNCHER),
+    ("accelerate", TORCHRUN_LAUNCHER),
+    ("transformers", FARANDOLE_LAUNCHER),
+    ("transformers", TORCHRUN_LAUNCHER),
 ]
 
 
@@ -54,8 +54,8 @@ def environment() -> Path:
 
 
 def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    here = str(Path(sys.executable).parent)  # has the command farandole
-    path = os.pathsep.join([str(environment), here, os.environ.get("PATH", "")])
+    own_commands = str(Path(sys.executable).parent)  # has the command farandole
+    path = os.pathsep.join([str(environment), own_commands, os.environ.get("PATH", "")])
     # The libraries must not look for files on the network, which may be missing.
     variables = {"PATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     # `farandole run` would take the Python in the folder of the command, which lacks the libraries.
@@ -67,7 +67,7 @@ def run(environment: Path, *words: str | Path) -> subprocess.CompletedProcess[st
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, **variables},
-        timeout=HANG_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
 
@@ -86,7 +86,7 @@ def gloo(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     libraries = ("lightning", "accelerate", "transformers")
     folders = {library: tmp_path_factory.mktemp(library) for library in libraries}
     return {
-        library: train(environment, OURS, library, "gloo", folder)[0]
+        library: train(environment, FARANDOLE_LAUNCHER, library, "gloo", folder)[0]
         for library, folder in folders.items()
     }
 
@@ -106,15 +106,15 @@ def test_libraries_train_as_with_gloo(
 
 def test_lightning_rejects_a_wrong_number_of_devices(environment: Path, tmp_path: Path) -> None:
     """Lightning starts no processes within a worker, because each worker would get its own job."""
-    words = [*OURS, HERE / "lightning_program.py", "farandole", tmp_path]
+    words = [*FARANDOLE_LAUNCHER, HERE / "lightning_program.py", "farandole", tmp_path]
     words[words.index("2")] = "3"
     job = run(environment, *words)
     assert job.returncode != 0
-    wanted = r"You set `devices=2` and `num_nodes=1` .* does not match the world size \(3\)"
-    assert re.search(wanted, job.stdout), job.stdout
+    expected = r"You set `devices=2` and `num_nodes=1` .* does not match the world size \(3\)"
+    assert re.search(expected, job.stdout), job.stdout
 
 
-ALONE = """
+PREPARING_PROGRAM = """
 import sys, torch, warnings
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
@@ -137,5 +137,5 @@ def test_what_accelerate_chooses(arguments: tuple[str, ...], text: str, environm
     """Check the reason why docs/accelerate.md makes the process group before the Accelerator."""
     if torch.cuda.is_available():
         pytest.skip("the page speaks about machines without a GPU")
-    job = run(environment, *OURS, "-c", ALONE, *arguments)
+    job = run(environment, *FARANDOLE_LAUNCHER, "-c", PREPARING_PROGRAM, *arguments)
     assert job.stdout.count(text) == 2, job.stdout

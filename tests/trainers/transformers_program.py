@@ -36,7 +36,7 @@ def main() -> None:
         report_to=[],
         disable_tqdm=True,
     )
-    samples = [{"data": data, "labels": wanted} for data, wanted in task.data]
+    samples = [{"data": data, "labels": target} for data, target in task.data]
     Trainer(model=Model(task), args=arguments, train_dataset=samples).train()
     finish(backend, folder, task)
 

@@ -21,35 +21,37 @@ SYSTEM_LIBRARIES = re.compile(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util)|ld-l
 PYTHON_NAME = re.compile(r"_?Py[A-Z_]")
 
 
-def make(libraries: Path) -> list[str]:
+def make_stubs(libraries: Path) -> list[str]:
     """Make the missing libraries in `libraries`, torch's folder of shared objects, where the loader
     looks for them. Return their names."""
-    present = sorted(path for path in libraries.iterdir() if ".so" in path.name)
-    needed = {name for path in present for name in NEEDED.findall(_text("readelf", "-d", path))}
-    present_names = {path.name for path in present}
+    libraries_of_torch = sorted(path for path in libraries.iterdir() if ".so" in path.name)
+    needed = {
+        name for path in libraries_of_torch for name in NEEDED.findall(_text("readelf", "-d", path))
+    }
+    present_names = {path.name for path in libraries_of_torch}
     missing = sorted(n for n in needed - present_names if not SYSTEM_LIBRARIES.fullmatch(n))
-    functions, versions = _undefined(present), _versions(present)
+    functions, versions = _undefined(libraries_of_torch), _versions(libraries_of_torch)
     for name in missing:
         # A function without a version is put into each library without versions, because only torch
         # knows which library has the function.
-        wanted = versions.get(name, {""})
-        _compile(libraries / name, {version: _names(functions, version) for version in wanted})
+        expected = versions.get(name, {""})
+        _compile(libraries / name, {version: _names(functions, version) for version in expected})
     return missing
 
 
-def _undefined(present: Sequence[Path]) -> set[tuple[str, str]]:
+def _undefined(libraries: Sequence[Path]) -> set[tuple[str, str]]:
     """Return the functions, with their versions, that these libraries need and no library of torch
     or the system has."""
-    defined = _symbols("--defined-only", [*present, *_system_libraries(present)])
-    names = {name for name, _ in defined}
-    wanted = _symbols("--undefined-only", present)
-    return {pair for pair in wanted if pair[0] not in names and not PYTHON_NAME.match(pair[0])}
+    defined_symbols = _symbols("--defined-only", [*libraries, *_system_libraries(libraries)])
+    names = {name for name, _ in defined_symbols}
+    expected = _symbols("--undefined-only", libraries)
+    return {pair for pair in expected if pair[0] not in names and not PYTHON_NAME.match(pair[0])}
 
 
-def _versions(present: Sequence[Path]) -> dict[str, set[str]]:
+def _versions(libraries: Sequence[Path]) -> dict[str, set[str]]:
     """Return the versions of symbols that these libraries need, by library."""
     found: dict[str, set[str]] = {}
-    for line in "".join(_text("readelf", "-VW", path) for path in present).splitlines():
+    for line in "".join(_text("readelf", "-VW", path) for path in libraries).splitlines():
         if match := re.search(r"File: (\S+)", line):
             names = found.setdefault(match[1], set())
         elif match := re.search(r"Name: (\S+) +Flags: none +Version:", line):
@@ -69,8 +71,8 @@ def _symbols(kind: str, paths: Iterable[Path]) -> set[tuple[str, str]]:
     return {(name, version) for name, _, version in parts}
 
 
-def _system_libraries(present: Sequence[Path]) -> set[Path]:
-    found = re.findall(r"(\S+) => (/\S+)", "".join(_text("ldd", path) for path in present))
+def _system_libraries(libraries: Sequence[Path]) -> set[Path]:
+    found = re.findall(r"(\S+) => (/\S+)", "".join(_text("ldd", path) for path in libraries))
     return {Path(path) for name, path in found if SYSTEM_LIBRARIES.fullmatch(name)}
 
 

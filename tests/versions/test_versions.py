@@ -33,7 +33,7 @@ def install_torch(version: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile")
         subprocess.run([*pip, "--target", folder, f"torch=={version}"], check=True)
-        cuda_stubs.make(folder / "torch/lib")
+        cuda_stubs.make_stubs(folder / "torch/lib")
         (folder / "complete").touch()
     return folder
 
@@ -108,7 +108,7 @@ def test_tensorflow(version: str) -> None:
     check_job("tensorflow_compiled:TensorFlowCompiledChecks", environment)
 
 
-# The tests outside of this file use 3.15.1. Keras 3.5 needs an older JAX than that of .venv.
+# The tests outside of this file use 3.15.1. Keras 3.5 needs an older JAX than .venv has.
 @pytest.mark.parametrize("backend", ["tensorflow", "torch"])
 def test_keras(backend: str) -> None:
     folder = install("keras-3.5.0", "keras==3.5.0", "--no-deps")

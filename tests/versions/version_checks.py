@@ -41,9 +41,9 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, size: i
 def expect_equal_to_one_process(start: nn.Module, trained: nn.Module) -> None:
     """Train `start` with all samples in this process alone, and compare the parameters."""
     train(start, torch.optim.Adam(start.parameters(), lr=0.01), 0, 1)
-    wanted = dict(start.named_parameters())
+    expected = dict(start.named_parameters())
     for name, parameter in trained.named_parameters():
-        torch.testing.assert_close(parameter, wanted[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter, expected[name], rtol=1e-5, atol=1e-6)
 
 
 class VersionChecks:
@@ -54,8 +54,8 @@ class VersionChecks:
         hvd.init()
         numbers = torch.arange(6.0).reshape(2, 3) + hvd.rank()
         total = hvd.allreduce(numbers, op=hvd.Sum)
-        wanted = sum(torch.arange(6.0).reshape(2, 3) + rank for rank in range(hvd.size()))
-        assert torch.equal(total, wanted)
+        expected = sum(torch.arange(6.0).reshape(2, 3) + rank for rank in range(hvd.size()))
+        assert torch.equal(total, expected)
         for dtype in (torch.bfloat16, torch.float64, torch.int32, torch.bool):
             hvd.allreduce_(tensor := torch.ones(3, dtype=dtype), op=hvd.Max)
             assert tensor.tolist() == [1] * 3
@@ -95,31 +95,31 @@ class VersionChecks:
 
     def check_5_messages(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
-        following, before = (rank + 1) % size, (rank - 1) % size
+        next_rank, previous_rank = (rank + 1) % size, (rank - 1) % size
         received = torch.empty(2)
         pair = [
-            dist.P2POp(dist.isend, torch.full((2,), float(rank)), following),
-            dist.P2POp(dist.irecv, received, before),
+            dist.P2POp(dist.isend, torch.full((2,), float(rank)), next_rank),
+            dist.P2POp(dist.irecv, received, previous_rank),
         ]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
-        assert received.tolist() == [before] * 2
+        assert received.tolist() == [previous_rank] * 2
 
     def check_6_new_group(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
-        chosen = [list(range(size)), *([other] for other in range(size))]
-        groups = [dist.new_group(ranks) for ranks in chosen]
-        for ranks, group in zip(chosen, groups, strict=True):
+        member_lists = [list(range(size)), *([other] for other in range(size))]
+        groups = [dist.new_group(ranks) for ranks in member_lists]
+        for ranks, group in zip(member_lists, groups, strict=True):
             if rank in ranks:
                 dist.all_reduce(tensor := torch.ones(2), group=group)
                 assert tensor.tolist() == [len(ranks)] * 2
-        alone = dist.new_group([rank], use_local_synchronization=True)
-        dist.all_reduce(tensor := torch.ones(2), group=alone)
+        group_of_one = dist.new_group([rank], use_local_synchronization=True)
+        dist.all_reduce(tensor := torch.ones(2), group=group_of_one)
         assert tensor.tolist() == [1] * 2
-        mixed = dist.new_group(backend="cpu:gloo,cuda:farandole")
-        backend = mixed._get_backend(torch.device("cpu"))
+        mixed_group = dist.new_group(backend="cpu:gloo,cuda:farandole")
+        backend = mixed_group._get_backend(torch.device("cpu"))
         assert type(backend).__name__ == "ProcessGroupGloo"
-        dist.all_reduce(tensor, group=mixed)
+        dist.all_reduce(tensor, group=mixed_group)
         assert tensor.tolist() == [size] * 2
 
     def check_7_ddp(self) -> None:

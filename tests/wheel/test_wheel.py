@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import package_settings  # noqa: E402
 
 SMOKE = Path(__file__).with_name("smoke.py")
-RUNNING = f"3.{sys.version_info.minor}"
+RUNNING_PYTHON = f"3.{sys.version_info.minor}"
 COMPILERS = "cc c++ gcc g++ clang clang++ cmake ninja make".split()
 LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
 MACHINE = platform.machine()
@@ -114,46 +114,50 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 def test_the_wheel_holds_only_needed_files(content: Path) -> None:
     files = {path.relative_to(content).as_posix() for path in content.rglob("*") if path.is_file()}
     data = {re.sub(r"^farandole-[0-9.]+\.(dist-info|data)/", r"\1/", file) for file in files}
-    top = ROOT / "python"
-    packages = (top / "farandole", top / "farandole_torch_backend")
-    sources = {str(path.relative_to(top)) for package in packages for path in package.rglob("*.py")}
-    typing = {"farandole/core.pyi", "farandole/py.typed"}
+    source_folder = ROOT / "python"
+    packages = (source_folder / "farandole", source_folder / "farandole_torch_backend")
+    sources = {
+        str(path.relative_to(source_folder))
+        for package in packages
+        for path in package.rglob("*.py")
+    }
+    type_files = {"farandole/core.pyi", "farandole/py.typed"}
     licenses = {"licenses/LICENSE", "licenses/LICENSES_OF_LIBRARIES"}
     names = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", *licenses)
-    facts = {f"dist-info/{name}" for name in names}
+    metadata_files = {f"dist-info/{name}" for name in names}
     libraries = {"farandole/core.abi3.so", "farandole/tensorflow_ops.so", *BACKENDS}
     binaries = libraries | {"data/scripts/farandole"}
-    assert data == sources | typing | facts | binaries
+    assert data == sources | type_files | metadata_files | binaries
 
 
-def test_the_metadata(content: Path) -> None:
+def test_the_metadata_is_complete(content: Path) -> None:
     (path,) = content.glob("*.dist-info/METADATA")
-    facts = email.message_from_string(path.read_text())
-    assert facts["Requires-Python"] == ">=3.10"
-    assert facts["Author"] == "The Farandole maintainers"
-    needed = [name for name in facts.get_all("Requires-Dist", []) if "extra ==" not in name]
+    metadata = email.message_from_string(path.read_text())
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["Author"] == "The Farandole maintainers"
+    needed = [name for name in metadata.get_all("Requires-Dist", []) if "extra ==" not in name]
     assert needed == ["cloudpickle>=3", 'nanobind-backend<2,>=1.0; python_version >= "3.15"']
     versions = {f"Programming Language :: Python :: {version}" for version in VERSIONS}
-    assert versions <= set(facts.get_all("Classifier", []))
-    description = str(facts.get_payload())
+    assert versions <= set(metadata.get_all("Classifier", []))
+    description = str(metadata.get_payload())
     assert "Farandole" in description
-    relative = re.findall(r"\]\((?!https?:|#)[^)]*\)", description)
-    assert not relative, "a link to a file is dead on the package index"
+    relative_links = re.findall(r"\]\((?!https?:|#)[^)]*\)", description)
+    assert not relative_links, "a link to a file is dead on the package index"
 
 
 def test_the_binaries_need_only_the_c_and_cpp_libraries(content: Path) -> None:
     binaries = [*content.rglob("*.so"), *content.glob("*.data/scripts/farandole")]
     assert len(binaries) == 3 + len(BACKENDS)
     for binary in binaries:
-        facts = run("readelf", "-d", binary)
-        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", facts))
-        assert needed, facts
-        assert {name for name in needed if not LOADER.fullmatch(name)} <= LIBRARIES, facts
-        assert not re.search(r"\((RPATH|RUNPATH)\)", facts), facts
+        dynamic_section = run("readelf", "-d", binary)
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic_section))
+        assert needed, dynamic_section
+        assert {name for name in needed if not LOADER.fullmatch(name)} <= LIBRARIES, dynamic_section
+        assert not re.search(r"\((RPATH|RUNPATH)\)", dynamic_section), dynamic_section
 
 
 def candidates(version: str) -> Iterator[Path]:
-    if version == RUNNING:
+    if version == RUNNING_PYTHON:
         yield Path(sys.base_prefix) / "bin" / f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
@@ -165,16 +169,20 @@ def interpreter(version: str) -> Path | None:
     """Find a Python that can make environments with pip; a Python in PATH may be unable to."""
     for path in candidates(version):
         if path.is_file():
-            question = (path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])")
-            answer = subprocess.run(question, check=False, capture_output=True, text=True)
-            if answer.stdout.strip() == version:
+            version_command = (
+                path,
+                "-c",
+                "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])",
+            )
+            completed = subprocess.run(version_command, check=False, capture_output=True, text=True)
+            if completed.stdout.strip() == version:
                 return path
     return None
 
 
 def variables_without_compiler(environment: Path) -> dict[str, str]:
     """Return the variables of a user who has activated `environment` and has no compiler."""
-    kept = {
+    kept_variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("FARANDOLE_", "PYTHON", "VIRTUAL_ENV", "CMAKE_", "OMP_"))
@@ -182,7 +190,7 @@ def variables_without_compiler(environment: Path) -> dict[str, str]:
     path = str(environment / "bin")
     assert [name for name in COMPILERS if shutil.which(name, path=path)] == []
     compilers = {"CC": "/bin/false", "CXX": "/bin/false"}
-    return {**kept, **compilers, "PATH": path, "OMP_NUM_THREADS": "1"}
+    return {**kept_variables, **compilers, "PATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def install(python: Path, environment: Path, wheel: Path, needed: Path) -> dict[str, str]:
@@ -202,37 +210,41 @@ def test_the_wheel_works_without_a_compiler(
 ) -> None:
     python = interpreter(version)
     if python is None:
-        assert version != RUNNING, "the running Python cannot make environments (ensurepip)"
+        assert version != RUNNING_PYTHON, "the running Python cannot make environments (ensurepip)"
         pytest.skip(f"there is no Python {version} with ensurepip in PATH or in pyenv's versions")
     environment = tmp_path / "environment"
     variables = install(python, environment, wheel, needed)
     commands = environment / "bin"
     smoke = shutil.copy(SMOKE, tmp_path)
     # The environment is not activated: the command finds the Python beside itself.
-    elsewhere = {**variables, "PATH": "/nowhere"}
-    output = run(commands / "farandole", "run", "-n", "2", "python", smoke, environment=elsewhere)
+    other_variables = {**variables, "PATH": "/nowhere"}
+    output = run(
+        commands / "farandole", "run", "-n", "2", "python", smoke, environment=other_variables
+    )
     assert sorted(output.splitlines()) == [f"[{r}] rank {r} of 2: 3 0 30" for r in (0, 1)]
-    reported = run(commands / "farandole", "--version", environment=variables)
-    assert wheel.name.split("-")[1] in reported
+    version_text = run(commands / "farandole", "--version", environment=variables)
+    assert wheel.name.split("-")[1] in version_text
 
 
-IMPORT = "from farandole import core, nanobind_runtime as r; print(core.version, r.fill.__module__)"
+IMPORT_PROGRAM = (
+    "from farandole import core, nanobind_runtime as r; print(core.version, r.fill.__module__)"
+)
 
 
 def test_a_later_python_uses_the_package_of_the_backend(
     wheel: Path, needed: Path, tmp_path: Path
 ) -> None:
-    python = interpreter(RUNNING)
+    python = interpreter(RUNNING_PYTHON)
     assert python is not None
     environment = tmp_path / "environment"
     variables = install(python, environment, wheel, needed)
-    words = (environment / "bin/python", "-c", IMPORT)
+    words = (environment / "bin/python", "-c", IMPORT_PROGRAM)
     version = wheel.name.split("-")[1]
     assert run(*words, environment=variables).split()[0] == version
     for backend in environment.rglob("_nb_backend_v1.*.so"):
         backend.unlink()
-    failed = subprocess.run(words, check=False, capture_output=True, text=True, env=variables)
-    assert "'pip install nanobind-backend'" in failed.stderr
+    completed = subprocess.run(words, check=False, capture_output=True, text=True, env=variables)
+    assert "'pip install nanobind-backend'" in completed.stderr
     (tmp_path / "packages").mkdir()
     package = Path(nanobind_backend.__path__[0])
     (tmp_path / "packages" / package.name).symlink_to(package)
@@ -245,15 +257,15 @@ def test_the_sdist_holds_only_what_a_build_needs(sdist: Path) -> None:
     files = """CHANGELOG.md CMakeLists.txt CMakePresets.json LICENSE LICENSES_OF_LIBRARIES PKG-INFO
         README.md SECURITY.md pyproject.toml""".split()
     assert {path.name for path in sdist.iterdir()} == folders | set(files)
-    parts = {"bindings", "farandole", "farandole_torch_backend"}
-    assert {path.name for path in (sdist / "python").iterdir()} == parts
+    package_folders = {"bindings", "farandole", "farandole_torch_backend"}
+    assert {path.name for path in (sdist / "python").iterdir()} == package_folders
 
 
 @pytest.mark.parametrize("compiler", ["clang++-19", pytest.param("g++", marks=pytest.mark.long)])
 def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path: Path) -> None:
     """The wheel fits only the running Python, because it contains the nanobind backend of no other
-    version. If the compiler and the depth of the folder are those of the preset `dev`, ccache has
-    the objects."""
+    version. If the compiler and the depth of the folder are the same as for the preset `dev`,
+    ccache has the objects."""
     settings = {"cmake.define.CMAKE_CXX_COMPILER": compiler, "build-dir": f"build/{compiler}"}
     run(
         *(sys.executable, "-m", "pip", "wheel", sdist, "--no-deps", "--wheel-dir", tmp_path),
@@ -262,7 +274,7 @@ def test_the_sdist_builds_with_one_command(compiler: str, sdist: Path, tmp_path:
         environment={**os.environ, "CCACHE_BASEDIR": str(sdist)},
     )
     (wheel,) = tmp_path.glob("*.whl")
-    tag = f"cp{RUNNING.replace('.', '')}"
+    tag = f"cp{RUNNING_PYTHON.replace('.', '')}"
     assert re.fullmatch(rf"farandole-[0-9.]+-{tag}-{tag}-linux_{MACHINE}\.whl", wheel.name)
     backends = [name for name in zipfile.ZipFile(wheel).namelist() if "_nb_backend" in name]
     assert backends == [name for name in sorted(BACKENDS) if f"-{tag[2:]}-" in name]
@@ -273,9 +285,9 @@ def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
     assert alias.name == f"farandole_horovod-{version}-py3-none-any.whl"
     with zipfile.ZipFile(alias) as content:
         files = {name for name in content.namelist() if ".dist-info/" not in name}
-        (facts,) = (name for name in content.namelist() if name.endswith("/METADATA"))
+        (metadata_name,) = (name for name in content.namelist() if name.endswith("/METADATA"))
         needed = re.findall(
-            r"^Requires-Dist: ([^;\n]+)$", content.read(facts).decode(), re.MULTILINE
+            r"^Requires-Dist: ([^;\n]+)$", content.read(metadata_name).decode(), re.MULTILINE
         )
     package = ROOT / "python/horovod"
     sources = {f"horovod/{path.relative_to(package)}" for path in package.rglob("*.py")}
@@ -286,7 +298,7 @@ def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
 
 
 def link_packages(environment: Path) -> None:
-    """Link the packages that are installed here, except ours: PyTorch is too large to copy."""
+    """Link the packages that are installed here, except Farandole. PyTorch is too large to copy."""
     (target,) = environment.glob("lib/python*/site-packages")
     folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
     folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}

@@ -29,7 +29,6 @@ from farandole.numpy import (
 )
 
 __all__ = [
-    "as_before",
     "as_signed",
     "bytes_of",
     "check",
@@ -38,22 +37,23 @@ __all__ = [
     "dtype_and_shape",
     "empty",
     "empty_like",
-    "extended",
+    "exact_array_types",
     "flat",
+    "from_engine",
+    "from_signed",
     "is_array",
     "is_key",
     "item_bytes",
     "key_data",
     "largest_difference",
     "on_device_of",
-    "plain_types",
-    "received",
+    "padded_with_zeros",
     "view_of",
     "why_unreadable",
     "zeros_like",
 ]
 
-plain_types = numpy_arrays.plain_types
+exact_array_types = numpy_arrays.exact_array_types
 
 
 def is_array(value: object) -> bool:
@@ -67,15 +67,15 @@ def check(array: Any) -> None:
         check_dtype(array.dtype.name)
         return
     numpy_arrays.check_numpy_dtype(array.dtype)
-    _check_not_cut_off(array, "the array")
+    _check_fits_int32(array, "the array")
 
 
-def _check_not_cut_off(array: Any, what: str) -> None:
+def _check_fits_int32(array: Any, subject: str) -> None:
     int32 = np.iinfo(np.int32)
-    may_be_cut = array.dtype == np.int64 and array.size > 0 and not jax.config.jax_enable_x64
-    if may_be_cut and (array.min() < int32.min or array.max() > int32.max):
+    may_be_truncated = array.dtype == np.int64 and array.size > 0 and not jax.config.jax_enable_x64
+    if may_be_truncated and (array.min() < int32.min or array.max() > int32.max):
         raise CallError(
-            f"{what} has the dtype int64 and numbers that do not fit into int32, and JAX would "
+            f"{subject} has the dtype int64 and numbers that do not fit into int32, and JAX would "
             "cut them off: set JAX_ENABLE_X64=1 on all ranks"
         )
 
@@ -96,29 +96,30 @@ def is_key(value: object) -> bool:
 
 
 def key_data(value: Any) -> Any:
-    """Return the numbers of a key, in uint32, and any other value as it is."""
+    """Return the numbers (uint32) of a key. Return any other value unchanged."""
     return jax.random.key_data(value) if is_key(value) else value
 
 
 def as_signed(value: Any) -> Any:
-    """Return the bits of a key or of an array of unsigned numbers in a dtype that the engine sends:
-    see farandole.arrays.SIGNED_DTYPES. Return any other value as it is."""
+    """Return a key, or an array of uint32 or uint64, as signed integers with the same bits, which
+    the engine can send. Return any other value unchanged."""
     data = key_data(value)
     dtype = _signed_dtype(data)
     return data if dtype is None else jax.lax.bitcast_convert_type(data, dtype)
 
 
-def as_before(result: Any, value: Any) -> Any:
-    """Undo as_signed(value) for a result."""
+def from_signed(result: Any, value: Any) -> Any:
+    """Convert the result of a call on as_signed(value) back to the dtype of `value`."""
     if is_key(value):
         bits = jax.lax.bitcast_convert_type(result, jnp.uint32)
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(value))
-    is_sent_as_it_is = _signed_dtype(value) is None
-    return result if is_sent_as_it_is else jax.lax.bitcast_convert_type(result, value.dtype)
+    is_unconverted = _signed_dtype(value) is None
+    return result if is_unconverted else jax.lax.bitcast_convert_type(result, value.dtype)
 
 
 def _signed_dtype(value: Any) -> str | None:
-    # By default, JAX would cut off the upper half of each uint64 of NumPy.
+    # By default, JAX would drop the upper half of each uint64 of a NumPy array, so such arrays are
+    # not converted.
     can_be_converted = isinstance(value, jax.Array) or (
         is_array(value) and value.dtype.itemsize <= 4
     )
@@ -130,13 +131,13 @@ def contiguous_on_host(array: Any) -> Any:
     return numpy_arrays.contiguous_on_host(array)
 
 
-def received(memory: core.SharedArray) -> Any:
+def from_engine(memory: core.SharedArray) -> Any:
     return jax.dlpack.from_dlpack(memory)
 
 
 def on_device_of(array: Any, result: Any) -> Any:
     if isinstance(result, np.ndarray):
-        _check_not_cut_off(result, "the result")
+        _check_fits_int32(result, "the result")
     return jnp.asarray(result)
 
 
@@ -144,7 +145,7 @@ def zeros_like(array: Any) -> Any:
     return jnp.zeros_like(array)
 
 
-def extended(array: Any, rows: int) -> Any:
+def padded_with_zeros(array: Any, rows: int) -> Any:
     return jnp.concatenate((array, jnp.zeros((rows - len(array), *array.shape[1:]), array.dtype)))
 
 

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 
 from farandole import arguments, operations
 from farandole.call_documentation import documented
-from farandole.compression import AnyCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.jax import arrays as jax_arrays
@@ -33,7 +32,7 @@ from farandole.operations import (
     Reducescatter,
     with_rows,
 )
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 
 Tree = TypeVar("Tree")
 Splits: TypeAlias = Sequence[int] | jax.Array
@@ -63,7 +62,7 @@ def allreduce(
         mean = hvd.allreduce(jnp.array([float(hvd.rank())]))
         gradients = jax.jit(hvd.allreduce)({"w": jnp.ones(3), "b": jnp.ones(1)})
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
 
@@ -80,7 +79,7 @@ def grouped_allreduce(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return the result of an allreduce for each array. The arrays are sent as one batch."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return _run(operation, list(arguments.checked_batch(tensors)), name, compression)
 
 
@@ -158,9 +157,11 @@ def grouped_alltoall(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return the result of an alltoall for each array of the list."""
-    checked = list(arguments.checked_batch(tensors))
-    given = None if splits is None else arguments.batch_splits(splits, len(checked))
-    return _alltoall(checked, given, name, process_set)
+    array_list = list(arguments.checked_batch(tensors))
+    split_lists = (
+        None if splits is None else arguments.checked_batch_splits(splits, len(array_list))
+    )
+    return _alltoall(array_list, split_lists, name, process_set)
 
 
 # size waiver: Horovod's arguments
@@ -204,7 +205,7 @@ def grouped_reducescatter(
 
 def _broadcast(operation: Broadcast, tree: Any, name: str | None) -> Any:
     result = _run(operation, jax.tree.map(jax_arrays.as_signed, tree), name)
-    return jax.tree.map(jax_arrays.as_before, result, tree)
+    return jax.tree.map(jax_arrays.from_signed, result, tree)
 
 
 def _run(
@@ -229,9 +230,12 @@ def _run(
 
 
 def _run_all(operation: Operation, inputs: Sequence[Any], name: str | None) -> list[Any]:
-    text = arguments.call_name(name)
+    call_name = arguments.call_name(name)
     if is_traced(inputs):
-        return bind(TracedCall.of(operation, text), [jnp.asarray(array) for array in inputs])
+        return bind(
+            TracedCall.from_operation(operation, call_name),
+            [jnp.asarray(array) for array in inputs],
+        )
     return run_now(operation, inputs, name)
 
 
@@ -258,6 +262,8 @@ def _alltoall(
             "members the same number of rows"
         )
     wait_for_programs()
-    batch = [Alltoall(process_set, part) for part in splits]
-    results = operations.start_batch(jax_arrays, batch, inputs, name, with_rows, waits=True).wait()
+    batch = [Alltoall(process_set, split) for split in splits]
+    results = operations.start_batch(
+        jax_arrays, batch, inputs, name, with_rows, blocking=True
+    ).wait()
     return [(rows, jnp.asarray(counts, jnp.int32)) for rows, counts in results]

@@ -1,4 +1,4 @@
-"""Give all ranks the same parameters, and check that they have them."""
+"""Give all ranks the same parameters, and check that the parameters are the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broadcast_parameters(
 
     Args:
         params: The pytree. Its leaves are arrays, numbers or keys of jax.random.
-        root_rank: The rank of the world whose values all members get.
+        root_rank: The rank, counted in the world, that sends its values to all members.
         process_set: The group; by default all ranks.
 
     Raises:
@@ -48,22 +48,25 @@ def broadcast_parameters(
 
 def _check_paths(params: Any, process_set: Group) -> None:
     """Raise CallError on all members if their pytrees have different paths, or the same paths in
-    another order, such as that of an OrderedDict. Broadcast pairs the leaves by their order."""
+    different orders, as an OrderedDict may have them. The broadcast pairs the leaves by their
+    order."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     paths = json.dumps([jax.tree_util.keystr(path) for path, _ in leaves])
-    texts = texts_if_different(paths, "parameters.paths", process_set)
-    if not texts:
+    paths_by_rank = texts_if_different(paths, "parameters.paths", process_set)
+    if not paths_by_rank:
         return
-    by_rank = {rank: json.loads(text) for rank, text in texts.items()}
+    by_rank = {rank: json.loads(rank_paths) for rank, rank_paths in paths_by_rank.items()}
     columns = enumerate(itertools.zip_longest(*by_rank.values()), start=1)
-    number, column = next((i, column) for i, column in columns if len(set(column)) > 1)
-    rows = {
+    leaf_number, leaf_paths = next(
+        (i, leaf_paths) for i, leaf_paths in columns if len(set(leaf_paths)) > 1
+    )
+    leaf_by_rank = {
         rank: "there is none" if path is None else f"`{path}`"
-        for rank, path in zip(by_rank, column, strict=True)
+        for rank, path in zip(by_rank, leaf_paths, strict=True)
     }
     raise CallError(
-        f"params has other leaves, or another order of them, on some ranks: leaf {number} is\n"
-        f"{table(rows)}\nGive all ranks the same keys in the same order"
+        f"params has other leaves, or another order of them, on some ranks: leaf {leaf_number} is\n"
+        f"{table(leaf_by_rank)}\nGive all ranks the same keys in the same order"
     )
 
 
@@ -79,10 +82,12 @@ def check_parameters(
     Args:
         params: A pytree of arrays, which may be keys of jax.random. They are compared by their
             paths in the pytree.
-        name: The name of the call. None: check_parameters.
+        name: The name of the call. If it is None, the name is `check_parameters`.
         process_set: The group.
     """
     wait_for_programs()
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    named = [(jax.tree_util.keystr(path), jax_arrays.key_data(leaf)) for path, leaf in leaves]
-    parameter_check.check(jax_arrays, named, process_set, name, advice=_ADVICE)
+    named_arrays = [
+        (jax.tree_util.keystr(path), jax_arrays.key_data(leaf)) for path, leaf in leaves
+    ]
+    parameter_check.check(jax_arrays, named_arrays, process_set, name, advice=_ADVICE)

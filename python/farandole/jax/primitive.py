@@ -2,8 +2,8 @@
 
 One primitive serves all operations. It has an ordered effect, so XLA runs all calls of a process
 one after another, in the order in which the program makes them. This holds inside one compiled
-program and between several (docs/decisions/0065). Only this module and programs.py use parts of JAX
-that are not public; here, these are `jax._src.effects`, `jax._src.core.abstract_token`,
+program and between several (docs/decisions/0065). Only this module and programs.py use private
+parts of JAX. This module uses `jax._src.effects`, `jax._src.core.abstract_token`,
 `jax._src.core.trace_state_clean`, `jax._src.dispatch.RuntimeTokenSet` and `mlir.TokenSet`.
 """
 
@@ -40,7 +40,7 @@ from farandole.reduce_op import Adasum, Sum
 
 
 class TracedCall(NamedTuple):
-    """An operation with its arguments, which JAX can compare, and the name of the call."""
+    """The operation, its arguments and the name of a call, as values that JAX can compare."""
 
     kind: type[Operation]
     arguments: tuple[Any, ...]
@@ -48,22 +48,23 @@ class TracedCall(NamedTuple):
     job: int  # core.job_number() when the call was traced
 
     @classmethod
-    def of(cls, operation: Operation, name: str) -> TracedCall:
+    def from_operation(cls, operation: Operation, name: str) -> TracedCall:
         if isinstance(operation, (Allreduce, Reducescatter)):
-            given: tuple[Any, ...] = (
+            operation_arguments: tuple[Any, ...] = (
                 operation.group,
                 operation.op,
                 operation.prescale,
                 operation.postscale,
             )
         elif isinstance(operation, Broadcast):
-            given = (operation.group, arguments.rank_number(operation.root_rank))
+            operation_arguments = (operation.group, arguments.rank_number(operation.root_rank))
         elif isinstance(operation, Alltoall):
-            given = (operation.group, None)  # inside jit, all members get equally many rows
+            # Inside jit, all members get the same number of rows.
+            operation_arguments = (operation.group, None)
         else:
-            given = (operation.group,)
+            operation_arguments = (operation.group,)
         name = name or f"jax.{operation.kind}"
-        return cls(type(operation), given, name, core.job_number())
+        return cls(type(operation), operation_arguments, name, core.job_number())
 
     def operation(self) -> Operation:
         return self.kind(*self.arguments)
@@ -73,7 +74,7 @@ class TracedCall(NamedTuple):
         fields |= self.operation().fields()
         return {
             "name": self.name,
-            programs.ATTRIBUTE: np.int64(self.job),
+            programs.PROGRAM_ATTRIBUTE: np.int64(self.job),
             "operation": np.int64(core.operations[self.kind.kind]),
             **{
                 name: np.float64(v) if type(v) is float else np.int64(v)
@@ -91,9 +92,9 @@ class _OrderedCallEffect(_CallEffect):
     pass
 
 
-# The second effect has no order. Without it, JAX would start a program of lower().compile() by a
-# shorter way, which forgets the token.
-_EFFECT, _SECOND_EFFECT = _OrderedCallEffect(), _CallEffect()
+# Without the unordered effect, JAX would start a program from lower().compile() on a fast path that
+# loses the token.
+_ORDERED_EFFECT, _UNORDERED_EFFECT = _OrderedCallEffect(), _CallEffect()
 effects.ordered_effects.add_type(_OrderedCallEffect)
 for _allowed in (
     effects.lowerable_effects,
@@ -108,9 +109,9 @@ _primitive.multiple_results = True
 
 
 def is_traced(inputs: Sequence[Any]) -> bool:
-    """Return whether JAX must get a call on these inputs, because it traces a program or computes
-    derivatives. Inside jit, this is so even if all inputs are constants. Otherwise the call would
-    run only while the program is traced, and each rank traces at its own times."""
+    """Return whether a call on these inputs must go through JAX, because JAX traces a program or
+    computes derivatives. Inside jit, this is true even if all inputs are constants: otherwise the
+    call would run only during tracing, and ranks trace at different times."""
     return not jax_core.trace_state_clean() or any(
         isinstance(array, jax.core.Tracer) for array in inputs
     )
@@ -135,165 +136,176 @@ def run_now(operation: Operation, inputs: Sequence[Any], name: str | None) -> li
     """Run the calls on this thread, after the calls of all compiled programs that are running."""
     wait_for_programs()
     batch = [operation] * len(inputs)
-    return operations.start_batch(jax_arrays, batch, inputs, name, array_only, waits=True).wait()
+    return operations.start_batch(jax_arrays, batch, inputs, name, array_only, blocking=True).wait()
 
 
 @_primitive.def_impl
 def _run(*inputs: Any, call: TracedCall) -> list[Any]:
-    # Outside of jit, the input of a derivative may still be a number of Python.
+    # Outside of jit, JAX may pass a Python number as the input of a derivative.
     return run_now(call.operation(), [jnp.asarray(array) for array in inputs], call.name)
 
 
 @_primitive.def_effectful_abstract_eval
-def _results(*inputs: Any, call: TracedCall) -> tuple[list[Any], set[effects.Effect]]:
+def _abstract_results(*inputs: Any, call: TracedCall) -> tuple[list[Any], set[effects.Effect]]:
     operation = call.operation()
     results = [
         jax_core.ShapedArray(_result_shape(operation, array.shape), array.dtype) for array in inputs
     ]
-    return results, {_EFFECT, _SECOND_EFFECT}
+    return results, {_ORDERED_EFFECT, _UNORDERED_EFFECT}
 
 
 def _result_shape(operation: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
     arguments.group_number(operation.group)
     if isinstance(operation, (Allreduce, Broadcast)):
         return shape
-    members = operation.group.size()
+    member_count = operation.group.size()
     if not shape:
         raise CallError(
             f"{operation.kind} needs an array with at least one dimension; this one has none"
         )
     if isinstance(operation, Allgather):
-        return (members * shape[0], *shape[1:])
+        return (member_count * shape[0], *shape[1:])
     if isinstance(operation, Alltoall):
-        if shape[0] % members:
+        if shape[0] % member_count:
             raise CallError(
                 "inside jit, the first dimension of an alltoall must be a multiple of the number "
-                f"of members, {members}; it is {shape[0]}"
+                f"of members, {member_count}; it is {shape[0]}"
             )
         return shape
-    return (core.scattered_rows(shape[0], members, operation.group.rank()), *shape[1:])
+    return (core.scattered_rows(shape[0], member_count, operation.group.rank()), *shape[1:])
 
 
 def _lower(ctx: mlir.LoweringRuleContext, *inputs: Any, call: TracedCall) -> Sequence[Any]:
-    token = ctx.tokens_in.get(_EFFECT)
+    token = ctx.tokens_in.get(_ORDERED_EFFECT)
     with_token = ctx.replace(
         avals_in=[*ctx.avals_in, jax_core.abstract_token],
         avals_out=[*ctx.avals_out, jax_core.abstract_token],
     )
-    # A result that has the shape of its input replaces the input. If the program needs the input
-    # later, XLA makes a copy, which the result replaces. So no memory is touched for the first
-    # time.
+    # A result with the shape of its input is written over the input, because new memory would cause
+    # page faults. If the program needs the input later, XLA makes a copy, and the result is written
+    # over the copy.
     in_place = len(inputs) if call.kind in (Allreduce, Broadcast) else 0
-    compiled = jax.ffi.ffi_lowering(
-        programs.TARGET,
+    lower_ffi_call = jax.ffi.ffi_lowering(
+        programs.FFI_TARGET,
         has_side_effect=True,
         operand_output_aliases={i: i for i in range(in_place)},
     )
-    *results, token = compiled(with_token, *inputs, token, **call.attributes())
-    ctx.set_tokens_out(mlir.TokenSet({_EFFECT: token}))
+    *results, token = lower_ffi_call(with_token, *inputs, token, **call.attributes())
+    ctx.set_tokens_out(mlir.TokenSet({_ORDERED_EFFECT: token}))
     return results
 
 
-def _derivative(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedCall) -> Any:
-    """All operations but some reductions are linear, so the derivative is the operation itself."""
+def _jvp(inputs: Sequence[Any], tangents: Sequence[Any], *, call: TracedCall) -> Any:
+    """Return the results and their derivatives. The derivative of a linear operation is the
+    operation itself; check_differentiable() rejects the reductions that are not linear."""
     outputs = bind(call, inputs)
-    places = [i for i, output in enumerate(outputs) if jnp.issubdtype(output.dtype, jnp.inexact)]
+    indices = [i for i, output in enumerate(outputs) if jnp.issubdtype(output.dtype, jnp.inexact)]
     result: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
-    if all(type(tangents[i]) is ad.Zero for i in places):
+    if all(type(tangents[i]) is ad.Zero for i in indices):
         return outputs, result
-    call.operation().check_linear()
-    moving = [ad.instantiate_zeros(tangents[i]) for i in places]
-    for i, tangent in zip(places, bind(_gradient_of(call), moving), strict=True):
+    call.operation().check_differentiable()
+    float_tangents = [ad.instantiate_zeros(tangents[i]) for i in indices]
+    for i, tangent in zip(indices, bind(_gradient_call_of(call), float_tangents), strict=True):
         result[i] = tangent
     return outputs, result
 
 
-def _transposed(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *inputs: Any, call: TracedCall) -> list[Any]:
     """Return the gradients of the inputs, by the rules that all frontends share."""
     operation = call.operation()
-    steps = []
+    backward_calls = []
     for cotangent, tangent in zip(cotangents, inputs, strict=True):
         gradient, shape = ad.instantiate_zeros(cotangent), tangent.aval.shape
-        rows = [shape[0] // _parts(operation)] * operation.group.size() if shape else []
-        step = operation.backward(jax_arrays, gradient, shape, rows)
+        rows = [shape[0] // _part_count(operation)] * operation.group.size() if shape else []
+        backward_call = operation.backward(jax_arrays, gradient, shape, rows)
         is_gathered = isinstance(operation, Reducescatter)
-        steps.append(_with_equal_rows(step, shape[0]) if is_gathered else step)
-    backward = TracedCall.of(steps[0].operation, call.name)
-    results = bind(backward, [step.array for step in steps])
+        backward_calls.append(
+            _with_equal_rows(backward_call, shape[0]) if is_gathered else backward_call
+        )
+    traced_call = TracedCall.from_operation(backward_calls[0].operation, call.name)
+    results = bind(traced_call, [backward_call.array for backward_call in backward_calls])
     return [
-        step.finish(result) if ad.is_undefined_primal(tangent) else None  # None: a constant
-        for step, result, tangent in zip(steps, results, inputs, strict=True)
+        backward_call.finish(result)
+        if ad.is_undefined_primal(tangent)
+        else None  # a constant has no gradient
+        for backward_call, result, tangent in zip(backward_calls, results, inputs, strict=True)
     ]
 
 
-def _with_equal_rows(step: Backward, rows: int) -> Backward:
-    """Let all members gather equally many rows, which jit needs. If the rows of a reducescatter
-    cannot be divided equally, the last members have one row less, and send a row of zeros."""
-    members = step.operation.group.size()
-    if rows % members == 0:
-        return step
-    most = rows // members + 1
-    counts = [core.scattered_rows(rows, members, member) for member in range(members)]
+def _with_equal_rows(backward_call: Backward, rows: int) -> Backward:
+    """Make all members gather the same number of rows, as jit requires. If the rows of a
+    reducescatter cannot be divided equally, the last members have one row less, so they also send a
+    row of zeros."""
+    member_count = backward_call.operation.group.size()
+    if rows % member_count == 0:
+        return backward_call
+    rows_max = rows // member_count + 1
+    counts = [core.scattered_rows(rows, member_count, member) for member in range(member_count)]
 
     def without_zeros(gathered: Any) -> Any:
-        parts = [gathered[i * most : i * most + count] for i, count in enumerate(counts)]
-        return step.finish(jnp.concatenate(parts))
+        parts = [gathered[i * rows_max : i * rows_max + count] for i, count in enumerate(counts)]
+        return backward_call.finish(jnp.concatenate(parts))
 
-    return Backward(step.operation, jax_arrays.extended(step.array, most), without_zeros)
+    return Backward(
+        backward_call.operation,
+        jax_arrays.padded_with_zeros(backward_call.array, rows_max),
+        without_zeros,
+    )
 
 
-def _parts(operation: Operation) -> int:
+def _part_count(operation: Operation) -> int:
     return operation.group.size() if isinstance(operation, Alltoall) else 1
 
 
-def _gradient_of(call: TracedCall) -> TracedCall:
+def _gradient_call_of(call: TracedCall) -> TracedCall:
     return call._replace(name=arguments.gradient_name(call.name) or "")
 
 
-def _batched(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
-    """Make one call for all examples of vmap. The rows of the operations stay the first
-    dimension."""
+def _batch(inputs: Sequence[Any], dims: Sequence[int | None], *, call: TracedCall) -> Any:
+    """Make one call for all examples of vmap. If the operation works on rows, these stay the first
+    dimension, and the examples become the second one."""
     if getattr(call.operation(), "op", Sum) is Adasum:
         raise CallError(
             "an allreduce with op Adasum cannot be used inside vmap, because it would combine all "
             "examples as one array: call it outside of vmap"
         )
-    size = next(
+    batch_size = next(
         array.shape[dim] for array, dim in zip(inputs, dims, strict=True) if dim is not None
     )
-    place = 0 if call.kind in (Allreduce, Broadcast) else 1
+    batch_axis = 0 if call.kind in (Allreduce, Broadcast) else 1
     moved = [
-        jnp.moveaxis(array, dim, place)
+        jnp.moveaxis(array, dim, batch_axis)
         if dim is not None
         else jnp.broadcast_to(
-            jnp.expand_dims(array, place), (*array.shape[:place], size, *array.shape[place:])
+            jnp.expand_dims(array, batch_axis),
+            (*array.shape[:batch_axis], batch_size, *array.shape[batch_axis:]),
         )
         for array, dim in zip(inputs, dims, strict=True)
     ]
-    return bind(call, moved), [place] * len(moved)
+    return bind(call, moved), [batch_axis] * len(moved)
 
 
-def _with_token_in_place(get_token: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the method that gives a program the token of the last one. JAX copies the token to the
-    program's devices, even if it is already there. The copy takes 100 µs of each start; the wrapped
-    method avoids it."""
+def _without_token_copy(get_token: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the method that gives a program the token of the previous program. JAX copies the token
+    to the program's devices even if it is already there, which adds 100 µs to each start. The
+    wrapped method then makes no copy."""
 
     @functools.wraps(get_token)
-    def get(tokens: Any, effect: effects.Effect, devices: Sequence[Any]) -> Any:
+    def get_without_copy(tokens: Any, effect: effects.Effect, devices: Sequence[Any]) -> Any:
         token = tokens.current_tokens.get(effect)
-        is_ours = effect is _EFFECT and isinstance(token, jax_core.Token)
-        if is_ours and token._buf.devices() == set(devices):
+        is_call_token = effect is _ORDERED_EFFECT and isinstance(token, jax_core.Token)
+        if is_call_token and token._buf.devices() == set(devices):
             return token
         return get_token(tokens, effect, devices)
 
-    return get
+    return get_without_copy
 
 
-_tokens: Any = dispatch.RuntimeTokenSet
-_tokens.get_token_input = _with_token_in_place(_tokens.get_token_input)
+_token_set: Any = dispatch.RuntimeTokenSet
+_token_set.get_token_input = _without_token_copy(_token_set.get_token_input)
 lifecycle.add_framework_wait(wait_for_programs)
-jax.ffi.register_ffi_target(programs.TARGET, core.xla_call, platform="cpu")
+jax.ffi.register_ffi_target(programs.FFI_TARGET, core.xla_call, platform="cpu")
 mlir.register_lowering(_primitive, _lower, platform="cpu")
-ad.primitive_jvps[_primitive] = _derivative
-ad.primitive_transposes[_primitive] = _transposed
-batching.primitive_batchers[_primitive] = _batched
+ad.primitive_jvps[_primitive] = _jvp
+ad.primitive_transposes[_primitive] = _transpose
+batching.primitive_batchers[_primitive] = _batch

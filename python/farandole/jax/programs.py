@@ -4,10 +4,10 @@ When a job is formed again, JAX traces all programs again, because they may cont
 ranks. Most programs turn out to be the same as before. So this module keeps the executables of an
 elastic job, and returns them instead of compiling the same text again.
 
-Each call in a program has the program's number, which is a digest of the program's text. core knows
-for which job a number is valid, and rejects calls of all other programs. A number becomes valid for
-a job only when a program that was traced in this job has the same text. So a program that contains
-the size of an earlier job can never make a call.
+Each call in a program has the program's number, which is a digest of the program's text.
+farandole.core knows for which job a number is valid, and rejects the calls of all other programs. A
+number becomes valid for a job only when a program that was traced in this job has the same text. So
+a program that contains the size of an earlier job can never make a call.
 
 The module replaces `jax._src.compiler.compile_or_get_cached`, which is not public.
 """
@@ -27,26 +27,29 @@ from jax._src.lib.mlir import ir
 
 from farandole import core, lifecycle
 
-TARGET = "farandole_call"
-ATTRIBUTE = "program"  # until the program is compiled, its value is the job of the trace
-_KEPT_MAX = 256
+FFI_TARGET = "farandole_call"
+PROGRAM_ATTRIBUTE = "program"  # until the program is compiled, its value is the job of the trace
+_EXECUTABLES_MAX = 256
 
-_kept: OrderedDict[bytes, Any] = OrderedDict()  # executables; those used last are at the end
-_kept_lock = threading.Lock()
+_executables: OrderedDict[bytes, Any] = OrderedDict()  # the most recently used one is last
+_executables_lock = threading.Lock()
 
 
 def _calls_of(module: Any) -> list[tuple[Any, str, dict[str, Any]]]:
-    """Return the calls in a module: the operation, and the name and value of its attributes."""
+    """Return the calls in a module. Each entry has the operation, the name of its attribute with
+    the configuration of the call, and that configuration."""
     calls = []
 
     def visit(operation: Any) -> Any:
         operation = operation.operation
         if operation.name == "stablehlo.custom_call":
             attributes = operation.attributes
-            if ir.StringAttr(attributes["call_target_name"]).value == TARGET:
+            if ir.StringAttr(attributes["call_target_name"]).value == FFI_TARGET:
                 name = next(n for n in _CONFIG_NAMES if n in attributes)
                 config = ir.DictAttr(attributes[name])
-                calls.append((operation, name, {named.name: named.attr for named in config}))
+                calls.append(
+                    (operation, name, {attribute.name: attribute.attr for attribute in config})
+                )
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -59,44 +62,44 @@ _CONFIG_NAMES = ("mhlo.backend_config", "backend_config")
 def _set_numbers(calls: list[tuple[Any, str, dict[str, Any]]], numbers: list[int]) -> None:
     for (operation, name, config), number in zip(calls, numbers, strict=True):
         attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-        operation.attributes[name] = ir.DictAttr.get(config | {ATTRIBUTE: attribute})
+        operation.attributes[name] = ir.DictAttr.get(config | {PROGRAM_ATTRIBUTE: attribute})
 
 
 def _process_sets_of(calls: list[tuple[Any, str, dict[str, Any]]]) -> str:
-    """Return the ranks of the process sets that the calls use. In another job, another set may have
-    the same number."""
+    """Return, as text, the ranks of the process sets that the calls use. In another job, the same
+    number may belong to another process set."""
     if not lifecycle.is_initialized():
         return ""
     numbers = {ir.IntegerAttr(config["group"]).value for _, _, config in calls} - {0}
     return repr({number: lifecycle.engine().ranks_of(number) for number in sorted(numbers)})
 
 
-def _with_programs(compile_module: Callable[..., Any]) -> Callable[..., Any]:
+def _with_program_numbers(compile_module: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(compile_module)
     def compile_or_reuse(
-        backend: Any, module: Any, devices: Any, options: Any, *rest: Any, **named: Any
+        backend: Any, module: Any, devices: Any, options: Any, *arguments: Any, **keywords: Any
     ) -> Any:
         def compile_now() -> Any:
-            return compile_module(backend, module, devices, options, *rest, **named)
+            return compile_module(backend, module, devices, options, *arguments, **keywords)
 
         with module.context:
             calls = _calls_of(module)
             if not calls and not lifecycle.is_elastic():
                 return compile_now()
-            jobs = [ir.IntegerAttr(config[ATTRIBUTE]).value for _, _, config in calls]
+            jobs = [ir.IntegerAttr(config[PROGRAM_ATTRIBUTE]).value for _, _, config in calls]
             _set_numbers(calls, [0] * len(calls))
             text = module.operation.get_asm(enable_debug_info=False)
             digest = hashlib.sha256((text + _process_sets_of(calls)).encode()).digest()
             number = int(np.frombuffer(digest, np.int64)[0])
             _set_numbers(calls, [number] * len(calls))
         try:
-            if jobs:  # the oldest trace decides
+            if jobs:  # a program with a call that was traced in an older job belongs to that job
                 core.set_job_of_program(number, min(jobs))
-            # A callback of Python is not a part of the text.
+            # The text does not contain Python callbacks, so programs with callbacks are not reused.
             if not lifecycle.is_elastic() or "callback" in text:
                 return compile_now()
             platform = backend.platform.encode()
-            return _kept_or(compile_now, digest + platform + options.SerializeAsString())
+            return _reuse_or_compile(compile_now, digest + platform + options.SerializeAsString())
         finally:
             with module.context:
                 _set_numbers(calls, jobs)
@@ -104,17 +107,17 @@ def _with_programs(compile_module: Callable[..., Any]) -> Callable[..., Any]:
     return compile_or_reuse
 
 
-def _kept_or(compile_now: Callable[[], Any], key: bytes) -> Any:
-    with _kept_lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+def _reuse_or_compile(compile_now: Callable[[], Any], key: bytes) -> Any:
+    with _executables_lock:
+        if key in _executables:
+            _executables.move_to_end(key)
+            return _executables[key]
     executable = compile_now()
-    with _kept_lock:
-        _kept[key] = executable
-        while len(_kept) > _KEPT_MAX:
-            _kept.popitem(last=False)
+    with _executables_lock:
+        _executables[key] = executable
+        while len(_executables) > _EXECUTABLES_MAX:
+            _executables.popitem(last=False)
     return executable
 
 
-compiler.compile_or_get_cached = _with_programs(compiler.compile_or_get_cached)
+compiler.compile_or_get_cached = _with_program_numbers(compiler.compile_or_get_cached)

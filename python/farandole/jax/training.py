@@ -21,9 +21,10 @@ Optimizer = TypeVar("Optimizer")
 
 
 def combines_gradients(gradients: Any, group: Group) -> bool:
-    """Return whether this rank combines its gradients, a pytree, with others. A rank outside of the
-    group keeps its own, except in a program that is compiled now in an elastic job: such a program
-    would not notice that the rank has become a member, so its call raises an error."""
+    """Return whether this rank combines its gradients, a pytree, with those of other ranks. A rank
+    outside of the group keeps its own gradients. The exception is a program that is compiled in an
+    elastic job: it would not notice if the rank became a member later. So this program makes the
+    call, which raises an error."""
     if group.included() is not False:
         return True
     leaves = jax.tree.leaves(gradients) if lifecycle.is_elastic() else []
@@ -31,7 +32,7 @@ def combines_gradients(gradients: Any, group: Group) -> bool:
 
 
 @dataclass(frozen=True)
-class _Combination:
+class _GradientCombination:
     """How an optimizer combines the gradients and the losses of all ranks."""
 
     op: ReduceOp
@@ -39,7 +40,7 @@ class _Combination:
     name: str
     process_set: Group
 
-    def of_gradients(self, gradients: Any) -> Any:
+    def combine_gradients(self, gradients: Any) -> Any:
         return allreduce(
             gradients,
             name=self.name,
@@ -48,55 +49,58 @@ class _Combination:
             process_set=self.process_set,
         )
 
-    def of_loss(self, loss: Any) -> Any:
+    def combine_loss(self, loss: Any) -> Any:
         op = self.op if self.op in (Sum, AverageOfPresent) else Average
         return allreduce(loss, name=f"{self.name}.loss", op=op, process_set=self.process_set)
 
-    def of_arguments(self, gradients: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the gradients and the arguments of optax's update(), combined."""
+    def combine_arguments(self, gradients: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Combine the gradients and the arguments of optax's update(), and return both."""
         options = dict(options)
-        own, given = gradients, options.get("grad")
-        # `grad` is usually the first argument again. None is a pytree without arrays.
-        gradients, combined = self.of_gradients((own, None if given is own else given))
+        own_gradients, given_gradients = gradients, options.get("grad")
+        # `grad` is usually the same object as the first argument. Then send it only once: None is a
+        # pytree without arrays.
+        gradients, combined_grad = self.combine_gradients(
+            (own_gradients, None if given_gradients is own_gradients else given_gradients)
+        )
         if "grad" in options:
-            options["grad"] = gradients if given is own else combined
+            options["grad"] = gradients if given_gradients is own_gradients else combined_grad
         for key, combine in (
-            ("value", self.of_loss),
-            ("value_fn", self._loss_of_all),
-            ("obj_fn", self._loss_of_all),
-            ("grad_fn", self._gradients_of_all),
+            ("value", self.combine_loss),
+            ("value_fn", self._with_combined_loss),
+            ("obj_fn", self._with_combined_loss),
+            ("grad_fn", self._with_combined_gradients),
         ):
             if options.get(key) is not None:
                 options[key] = combine(options[key])
         return gradients, options
 
-    def _gradients_of_all(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_combined_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def together(*args: Any, **options: Any) -> Any:
-            return self.of_gradients(function(*args, **options))
+        def combined_function(*args: Any, **options: Any) -> Any:
+            return self.combine_gradients(function(*args, **options))
 
-        return together
+        return combined_function
 
-    def _loss_of_all(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of the combined loss. Its derivatives are those with respect to the
-        parameters that all ranks share."""
+    def _with_combined_loss(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that computes the combined loss. Its derivatives are with respect to
+        the parameters, which are the same on all ranks."""
 
         @jax.custom_jvp
-        def shared(params: Any) -> Any:
+        def shared_params(params: Any) -> Any:
             return params
 
-        @shared.defjvp
+        @shared_params.defjvp
         def derivative(params: Any, tangents: Any) -> Any:
-            # The tangents are equal on all ranks. The call is here for its transpose, which
-            # averages the gradients.
+            # The tangents are equal on all ranks, so this allreduce does not change them. It is
+            # needed for its transpose, which averages the gradients.
             name = f"{self.name}.loss_gradients"
             return params[0], allreduce(tangents[0], name=name, process_set=self.process_set)
 
-        @functools.wraps(function)  # optax reads the names of the arguments
-        def together(params: Any, *args: Any, **options: Any) -> Any:
-            return self.of_loss(function(shared(params), *args, **options))
+        @functools.wraps(function)  # optax reads the names of the function's arguments
+        def combined_function(params: Any, *args: Any, **options: Any) -> Any:
+            return self.combine_loss(function(shared_params(params), *args, **options))
 
-        return together
+        return combined_function
 
 
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
@@ -110,11 +114,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """Return an optimizer that first combines the gradients of all ranks, in one call.
 
     Some optimizers also use the loss: update() gets it in the arguments `value`, `grad`,
-    `value_fn`, `obj_fn` or `grad_fn`. Of these arguments, and of the results of these functions,
-    the gradients are combined like those of the step. Losses are summed if op is Sum, and averaged
-    otherwise. Other arguments of update() must be the same on all ranks.
-    With optax.value_and_grad_from_state(), op must be Average, because the state has results that
-    are already combined.
+    `value_fn`, `obj_fn` or `grad_fn`. Gradients in these arguments, or in the results of these
+    functions, are combined like the gradients of the step. Losses are summed if op is Sum, and
+    averaged otherwise. Other arguments of update() must be the same on all ranks. With
+    optax.value_and_grad_from_state(), op must be Average, because the state has results that are
+    already combined.
 
     Args:
         optimizer: An `optax.GradientTransformation`. To accumulate the gradients of k steps,
@@ -126,7 +130,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             In an elastic job, compiled functions raise an error there instead.
 
     Raises:
-        CallError: The optimizer has no `init` and `update`.
+        CallError: `optimizer` is not an optax.GradientTransformation.
 
     Example::
 
@@ -140,11 +144,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             f"{type(optimizer).__name__}"
         )
 
-    combination = _Combination(op, compression, name, process_set)
+    combination = _GradientCombination(op, compression, name, process_set)
 
     def update_together(gradients: Any, *args: Any, **options: Any) -> Any:
         if combines_gradients(gradients, process_set):
-            gradients, options = combination.of_arguments(gradients, options)
+            gradients, options = combination.combine_arguments(gradients, options)
         return update(gradients, *args, **options)
 
     return optimizer._replace(update=update_together)
@@ -170,10 +174,10 @@ def value_and_grad(
 
         loss, gradients = jax.jit(hvd.value_and_grad(loss_of))(params, batch)
     """
-    local = jax.value_and_grad(function, argnums, has_aux)
+    own_value_and_grad = jax.value_and_grad(function, argnums, has_aux)
 
     def value_and_combined_gradients(*args: Any, **options: Any) -> Any:
-        value, gradients = local(*args, **options)
+        value, gradients = own_value_and_grad(*args, **options)
         if combines_gradients(gradients, process_set):
             gradients = allreduce(
                 gradients, name=name, compression=compression, op=op, process_set=process_set
@@ -193,10 +197,10 @@ def grad(
 
     The options are those of value_and_grad().
     """
-    with_value = value_and_grad(function, argnums, has_aux, **options)
+    combined_value_and_grad = value_and_grad(function, argnums, has_aux, **options)
 
     def combined_gradients(*args: Any, **keywords: Any) -> Any:
-        value, gradients = with_value(*args, **keywords)
+        value, gradients = combined_value_and_grad(*args, **keywords)
         return (gradients, value[1]) if has_aux else gradients
 
     return combined_gradients

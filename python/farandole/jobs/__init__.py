@@ -6,10 +6,10 @@ defined anywhere, also interactively. The function and its results are pickled (
 
 Pickles are sent on socket pairs. Only this process, its launcher, its workers, and their forked
 children hold an end of a pair. The sockets have no port, name or file, and no argument or
-environment variable contains any of the data. So a process that does not descend from this one
-cannot send a function or see a result. To workers on other hosts, the data goes through the
-connections of ssh to the launchers there. Unpickling runs code that the other side chooses; both
-sides belong to the same user.
+environment variable contains any of the data. So a process that does not descend from this process
+cannot send a function or see a result. Data for workers on other hosts goes through the ssh
+connections to the launchers there. Unpickling runs code that the other side chooses; both sides
+belong to the same user.
 
 When this process ends for any reason, its workers are ended too.
 """
@@ -32,7 +32,7 @@ import cloudpickle
 
 from farandole import arguments
 from farandole.errors import CallError
-from farandole.jobs.elastic_jobs import Elasticity, results_of
+from farandole.jobs.elastic_jobs import ElasticArguments, results_of
 from farandole.jobs.host_discovery import HostDiscovery, ListHosts
 from farandole.jobs.html_table import html_table
 from farandole.jobs.job_hosts import JobHosts
@@ -41,10 +41,10 @@ from farandole.jobs.launched_worker import Worker
 
 Result = TypeVar("Result")
 
-_FUNCTION_WORKER = ("-m", "farandole.jobs.function_worker")
+_FUNCTION_WORKER_ARGUMENTS = ("-m", "farandole.jobs.function_worker")
 # The launcher kills workers that still run this many seconds after a signal.
 GRACE_SECONDS_MAX = 30
-_SAME_SIGNAL_SECONDS = 0.6  # within 0.5 s, the launcher counts the same signal once
+_SAME_SIGNAL_SECONDS = 0.6  # the launcher ignores the same signal if it repeats within 0.5 s
 
 
 # size waiver: each argument is a choice of the user
@@ -82,15 +82,15 @@ def run(
     results are sent without copying them into a pickle.
 
     With min_workers, the job is elastic: if a worker fails, the others go on, and a new worker
-    calls fn, too. Such a function needs a state and hvd.elastic. The results are those of the
-    workers that were in the last group, by their ranks there, so there may be more or fewer of them
-    than n.
+    calls fn, too. Such a function must keep its state with hvd.elastic. The results are those of
+    the workers in the last group, in the order of their ranks in this group. So the list may be
+    longer or shorter than n.
 
     Args:
         fn: The function. It may be defined anywhere, also interactively.
         args: Positional arguments of fn.
         kwargs: Keyword arguments of fn.
-        n: The number of workers. The default is 1; if hosts are given, it is all of their slots.
+        n: The number of workers. The default is 1; if hosts are given, it is their number of slots.
         hosts: The hosts on which the workers run, and how many each can have, such as
             "host1:4,host2:4". Other hosts than this one are reached over ssh.
         hostfile: The path of a file with the hosts, instead of `hosts`.
@@ -101,22 +101,23 @@ def run(
             not the variables that the launcher sets, such as RANK.
         prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
         output_dir: A folder for files with the output of each rank.
-        start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
+        start_timeout: How many seconds init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that fn needs. All hosts must have
             it at the same path. The default is the Python of this process.
         min_workers: Makes the job elastic: the job goes on as long as at least `min_workers`
             workers are left.
-        max_workers: Elastic jobs: how many workers the job has at most, if hosts come and go.
-        discover_hosts: Elastic jobs: what lists the hosts that the job may use, in place of
-            `hosts`. It is a function, which returns hosts and slots, such as {"host1": 4}, or a
-            list such as ["host1:4"]; or a command or the path of a script, which writes one host
-            per line. It is called about once a second, a function in a thread of this process. New
-            hosts join the job, and hosts that it leaves out leave it. The job starts when there are
-            n slots, by default min_workers.
+        max_workers: Elastic jobs: the largest number of workers, even if more hosts join the job.
+        discover_hosts: Elastic jobs: the source of the list of hosts, instead of `hosts`. It is a
+            function that returns hosts and slots, such as {"host1": 4}, or a list such as
+            ["host1:4"]. Or it is a command or the path of a script that writes one host per line.
+            It is called about once a second; a function is called in a thread of this process. New
+            hosts join the job, and hosts that are no longer listed leave it. The job starts when
+            there are n slots, by default min_workers.
         slots_per_host: Elastic jobs: the slots of hosts that are listed without a number.
         reset_limit: Elastic jobs: how often the group may be formed again before the job ends.
         cooldown_range: Elastic jobs: the seconds until a failed worker is replaced, such as (1,
-            60). The time begins with the first number and doubles with each failure.
+            60). The time begins with the first number and doubles with each failure, up to the
+            second number.
         elastic_timeout: Elastic jobs: seconds that the workers wait until there are min_workers.
 
     Raises:
@@ -133,7 +134,7 @@ def run(
     job_hosts = JobHosts(
         hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts, discovery
     )
-    elasticity = Elasticity(
+    elastic_arguments = ElasticArguments(
         min_workers,
         max_workers,
         slots_per_host,
@@ -142,15 +143,15 @@ def run(
         elastic_timeout,
         discover_hosts,
     )
-    settings = _Settings(env, start_timeout, executable, job_hosts, elasticity)
+    settings = _Settings(env, start_timeout, executable, job_hosts, elastic_arguments)
     workers = 1 if n is None and not job_hosts.are_given() else n
     try:
         job = _function_job((fn, args, kwargs), workers, settings, flags)
-        _show_until_end(job, may_wait=discovery is not None)
+        _show_until_end(job, may_start_late=discovery is not None)
     finally:
         if discovery is not None:
-            discovery.end()
-    if elasticity.is_wanted():
+            discovery.stop()
+    if elastic_arguments.is_elastic():
         return results_of(job)
     results = [worker.result for worker in job.plan.workers]
     failed = [worker for worker in job.plan.workers if worker.failure is not None]
@@ -160,10 +161,11 @@ def run(
     return results
 
 
-def _show_until_end(job: LaunchedJob, may_wait: bool) -> None:
-    """Start the job, and show its output. `may_wait` says whether the first worker may be late."""
+def _show_until_end(job: LaunchedJob, may_start_late: bool) -> None:
+    """Start the job, and show its output. `may_start_late` says whether the first worker may have
+    to wait for a host."""
     try:
-        if may_wait:
+        if may_start_late:
             job.start_and_show()
         else:
             job.start()
@@ -174,8 +176,8 @@ def _show_until_end(job: LaunchedJob, may_wait: bool) -> None:
 
 
 class Workers(Sequence[Worker]):
-    """The workers of a job by rank, as launch_workers() returns them. Prints as a table, and is an
-    HTML table in notebooks."""
+    """The workers of a job by rank, as launch_workers() returns them. The list prints as a table;
+    notebooks show it as an HTML table."""
 
     def __init__(self, job: LaunchedJob) -> None:
         self._job = job
@@ -199,14 +201,14 @@ class Workers(Sequence[Worker]):
     def __repr__(self) -> str:
         lines = [self._title()]
         hosts = self._hosts()
-        # A job on one host has the name of the host in the title only.
+        # For a job on one host, only the title has the name of the host.
         width = max(map(len, ["host", *hosts])) + 2 if len(hosts) > 1 else 0
         lines.append(f"rank  {'host'[:width]:{width}}    pid  state     exit code")
         for worker in self:
             code = "" if worker.exit_code is None else str(worker.exit_code)
             host = worker.address if width else ""
-            place = f"{worker.rank:4}  {host:{width}}{worker.pid or '':7}"
-            lines.append(f"{place}  {worker.state:8}  {code}".rstrip())
+            columns = f"{worker.rank:4}  {host:{width}}{worker.pid or '':7}"
+            lines.append(f"{columns}  {worker.state:8}  {code}".rstrip())
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -221,8 +223,8 @@ class Workers(Sequence[Worker]):
 
 
 class Outcomes(list[Any]):
-    """What await_workers() returns: a list, which notebooks show as an HTML table. The table shows
-    the workers as they were when await_workers() returned."""
+    """The list that await_workers() returns. Notebooks show it as an HTML table. The table has the
+    states of the workers at the time when await_workers() returned."""
 
     def __init__(self, outcomes: Iterable[Any], workers: Workers) -> None:
         super().__init__(outcomes)
@@ -252,8 +254,8 @@ def launch_workers(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> Workers:
-    """Start n workers on this host or on other hosts as one job, and return their list once the
-    first is running.
+    """Start n workers on this host or on other hosts as one job. Return the list of workers when
+    the first worker runs.
 
     The workers run until they are done, one of them fails, stop_workers() is called, or this
     process ends. Each one has `rank`, `address` (its host), `pid`, `state` ("starting", "running",
@@ -275,7 +277,7 @@ def launch_workers(
         ssh_accept_new_hosts: Whether ssh accepts the keys of hosts that it does not know yet.
         env: Environment variables for the workers. They override the variables of this process, but
             not the variables that the launcher sets, such as RANK.
-        start_timeout: Seconds that init() waits for other ranks, and the launcher for a host.
+        start_timeout: How many seconds init() waits for other ranks, and the launcher for a host.
         executable: Another Python, which must have the packages that the function needs. All hosts
             must have it at the same path. The default is the Python of this process.
 
@@ -284,7 +286,7 @@ def launch_workers(
         FarandoleError: A limit of the system was reached.
     """
     job_hosts = JobHosts(hosts, hostfile, ssh_port, ssh_identity_file, ssh_accept_new_hosts)
-    settings = _Settings(env, start_timeout, executable, job_hosts, Elasticity())
+    settings = _Settings(env, start_timeout, executable, job_hosts, ElasticArguments())
     if callable(target):
         job = _function_job((target, args, kwargs), n, settings, None)
     else:
@@ -320,9 +322,10 @@ def await_workers(workers: Workers, timeout: float | None = None) -> Outcomes:
 
 
 def stop_workers(workers: Workers, grace_time: float = 10) -> None:
-    """End the workers that still run, and block until none is left.
+    """End the workers that still run, and block until all have ended.
 
-    They get SIGTERM and, after grace_time, SIGKILL. If all have ended, this call does nothing.
+    The workers get SIGTERM and, after grace_time, SIGKILL. If all workers have ended, this call
+    does nothing.
 
     Args:
         workers: The list from launch_workers().
@@ -338,13 +341,14 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    # A second signal makes the launcher kill the workers: a different one, or the same one after a
-    # while. The launcher ignores SIGINT if this program was started in the background of a script.
-    second, pause = signal.SIGINT, seconds
+    # The launcher kills the workers at the second signal. This must be a different signal, or come
+    # after a pause. The launcher ignores SIGINT if a script has started this program in the
+    # background.
+    second_signal, pause_s = signal.SIGINT, seconds
     if job.ignores_interrupts:
-        second, pause = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
-    if not job.ended.wait(pause):
-        job.end(second)
+        second_signal, pause_s = signal.SIGTERM, max(seconds, _SAME_SIGNAL_SECONDS)
+    if not job.ended.wait(pause_s):
+        job.end(second_signal)
     job.ended.wait()
 
 
@@ -354,24 +358,25 @@ class _Settings:
     start_timeout: int | None
     executable: str | os.PathLike[str] | None
     job_hosts: JobHosts
-    elasticity: Elasticity
+    elastic_arguments: ElasticArguments
 
     def environment(self) -> dict[str, str]:
-        given = {} if self.env is None else self.env
-        if isinstance(given, Mapping) and all(
-            isinstance(text, str) for pair in given.items() for text in pair
+        variables = {} if self.env is None else self.env
+        if isinstance(variables, Mapping) and all(
+            isinstance(text, str) for pair in variables.items() for text in pair
         ):
-            return {**os.environ, **given}
+            return {**os.environ, **variables}
         raise CallError(f"env must map names of variables to text; got {self.env!r}")
 
     def flags(self) -> list[str]:
-        flags = self.elasticity.flags()
+        flags = self.elastic_arguments.flags()
         flags += [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
         if not self.job_hosts.are_given():
             return flags
-        # Other hosts do not get all variables of this process, but those that the user has given.
-        given = [word for name in self.env or {} for word in ("-x", name)]
-        return [*flags, *given, *self.job_hosts.flags()]
+        # Workers on other hosts get only the variables that the user has given, not all variables
+        # of this process.
+        variable_flags = [word for name in self.env or {} for word in ("-x", name)]
+        return [*flags, *variable_flags, *self.job_hosts.flags()]
 
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
@@ -394,8 +399,8 @@ def _function_job(
     if not callable(function):
         raise CallError(f"expected a function; got {function!r}")
     _check_arguments(args, kwargs)
-    path = [folder for folder in sys.path if isinstance(folder, str)]
-    import_paths = json.dumps([sys.prefix, path]).encode()
+    search_path = [folder for folder in sys.path if isinstance(folder, str)]
+    import_paths = json.dumps([sys.prefix, search_path]).encode()
     try:
         content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
     except Exception as error:
@@ -405,12 +410,12 @@ def _function_job(
         ) from error
     workers = _workers(n, settings, runs_function=True)
     count = len(workers) or n  # None if n is not given, and the hosts will be found later
-    size = [] if count is None else ["-n", str(count)]
+    size_flags = [] if count is None else ["-n", str(count)]
     return LaunchedJob(
         JobPlan(
             workers=workers,
-            program=[settings.python(), *_FUNCTION_WORKER],
-            flags=[*size, *settings.flags(), *(output_flags or ())],
+            program=[settings.python(), *_FUNCTION_WORKER_ARGUMENTS],
+            flags=[*size_flags, *settings.flags(), *(output_flags or ())],
             environment=settings.environment(),
             call=[import_paths, content],
             keeps_output=output_flags is None,
@@ -463,15 +468,15 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
 
 
 def _workers(n: int | None, settings: _Settings, runs_function: bool) -> list[Worker]:
-    over_hosts = settings.job_hosts.are_given()
+    hosts_are_given = settings.job_hosts.are_given()
     count = arguments.positive_whole_number(n)
-    if count is None and not (over_hosts and n is None):
+    if count is None and not (hosts_are_given and n is None):
         raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
-    if over_hosts:
+    if hosts_are_given:
         addresses = settings.job_hosts.addresses(count, settings.environment())
     else:
         addresses = [socket.gethostname()] * (count or 0)
-    name = "worker" if settings.elasticity.is_wanted() else "rank"
+    name = "worker" if settings.elastic_arguments.is_elastic() else "rank"
     return [Worker(rank, address, runs_function, name) for rank, address in enumerate(addresses)]
 
 
@@ -491,17 +496,17 @@ def _end_after_error(job: LaunchedJob, error: BaseException) -> None:
 def _job_of(workers: Workers) -> LaunchedJob:
     if not isinstance(workers, Workers):
         raise CallError(f"workers must be what launch_workers() has returned; got {workers!r}")
-    if not workers._job.is_ours():
+    if not workers._job.belongs_to_this_process():
         raise CallError(
             "these workers belong to the parent of this forked child; call this in the parent"
         )
     return workers._job
 
 
-def _seconds(name: str, value: float, most: float) -> float:
-    if isinstance(value, (int, float)) and 0 <= value <= most:
+def _seconds(name: str, value: float, value_max: float) -> float:
+    if isinstance(value, (int, float)) and 0 <= value <= value_max:
         return min(float(value), threading.TIMEOUT_MAX)
-    limit = "on" if most == math.inf else f"to {most:g}"
+    limit = "on" if value_max == math.inf else f"to {value_max:g}"
     raise CallError(f"{name} must be a number of seconds from 0 {limit}; got {value!r}")
 
 

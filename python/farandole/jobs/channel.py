@@ -1,10 +1,11 @@
 """Messages between a program and the workers that call a function for it.
 
 Messages are sent on socket pairs. Only the program, its launcher, its workers, and their forked
-children hold an end of a pair, and there is no address for others to connect to. A message is a
-list of parts: their count and their lengths (u64, little-endian), then their bytes. On a socket
-that does not block, advance() sends or receives as much as it can at once. On a blocking socket,
-advance() finishes the message. A message to a worker begins with a mark: see SlotChannel.
+children hold an end of a pair. A pair has no address, so other processes cannot connect. A message
+is a list of parts: their count and their lengths (u64, little-endian), then their bytes. On a
+socket that does not block, advance() sends or receives what is possible without waiting. On a
+blocking socket, advance() finishes the message. A message to a worker begins with a mark: see
+SlotChannel.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-# 16 random bytes. They are written as text, so that no function whose code is sent has them.
+# 16 random bytes, written as hexadecimal text. So even a pickle with the code of this module does
+# not contain these bytes.
 _MARK = bytes.fromhex("8d1f5b0e93c7426aa2e04f7719d6b83c")
-_PEEKED_BYTES = 1 << 16
+_PEEK_BYTES_MAX = 1 << 16
 
 
 def skip_to_mark(channel: socket.socket) -> bool:
     """Read from a blocking socket up to the end of the next mark. Return False if the other process
     has ended before that."""
-    last = b""  # the last bytes that were read: a mark may have begun there
-    while seen := channel.recv(_PEEKED_BYTES, socket.MSG_PEEK):
-        place = (last + seen).find(_MARK)
-        end = len(seen) if place < 0 else place + len(_MARK) - len(last)
-        channel.recv(end, socket.MSG_WAITALL)
-        if place >= 0:
+    tail = b""  # the last bytes read so far, which may be the beginning of a mark
+    while peeked := channel.recv(_PEEK_BYTES_MAX, socket.MSG_PEEK):
+        position = (tail + peeked).find(_MARK)
+        byte_count = len(peeked) if position < 0 else position + len(_MARK) - len(tail)
+        channel.recv(byte_count, socket.MSG_WAITALL)
+        if position >= 0:
             return True
-        last = (last + seen)[1 - len(_MARK) :]
+        tail = (tail + peeked)[1 - len(_MARK) :]
     return False
 
 
@@ -39,20 +41,20 @@ class OutgoingMessage:
         self, parts: Iterable[bytes | bytearray | memoryview], is_marked: bool = False
     ) -> None:
         views = [memoryview(part) for part in parts]
-        head = struct.pack(f"<{len(views) + 1}Q", len(views), *map(len, views))
-        self._rest = [memoryview(_MARK if is_marked else b""), memoryview(head), *views]
+        header = struct.pack(f"<{len(views) + 1}Q", len(views), *map(len, views))
+        self._unsent = [memoryview(_MARK if is_marked else b""), memoryview(header), *views]
 
     def advance(self, channel: socket.socket) -> bool:
         """Send what is possible now; return whether all is sent. Raise OSError if the other end
         is gone."""
-        while self._rest:
+        while self._unsent:
             try:
-                sent = channel.send(self._rest[0]) if self._rest[0] else 0
+                sent = channel.send(self._unsent[0]) if self._unsent[0] else 0
             except BlockingIOError:
                 return False
-            self._rest[0] = self._rest[0][sent:]
-            if not self._rest[0]:
-                self._rest.pop(0)
+            self._unsent[0] = self._unsent[0][sent:]
+            if not self._unsent[0]:
+                self._unsent.pop(0)
         return True
 
 
@@ -62,8 +64,8 @@ class IncomingMessage:
     def __init__(self) -> None:
         self.parts: list[bytearray] = []
         self.complete = False
-        self._targets = self._all_targets()
-        self._rest = memoryview(next(self._targets))  # the memory that is being filled
+        self._buffers = self._all_buffers()
+        self._unfilled = memoryview(next(self._buffers))  # the memory that is being filled
 
     def advance(self, channel: socket.socket) -> bool:
         """Receive what has arrived; return whether more may come.
@@ -72,29 +74,29 @@ class IncomingMessage:
         if there is not enough memory for a part.
         """
         while not self.complete:
-            if not self._rest:
-                self._begin_next_target()
+            if not self._unfilled:
+                self._begin_next_buffer()
                 continue
             try:
-                count = channel.recv_into(self._rest)
+                count = channel.recv_into(self._unfilled)
             except BlockingIOError:
                 return True
             except OSError:  # the other process has died before it had read everything
                 return False
             if count == 0:
                 return False
-            self._rest = self._rest[count:]
+            self._unfilled = self._unfilled[count:]
         return False
 
-    def _begin_next_target(self) -> None:
-        target = next(self._targets, None)
-        self.complete = target is None
-        if target is not None:
-            self._rest = memoryview(target)
+    def _begin_next_buffer(self) -> None:
+        buffer = next(self._buffers, None)
+        self.complete = buffer is None
+        if buffer is not None:
+            self._unfilled = memoryview(buffer)
 
-    def _all_targets(self) -> Iterator[bytearray]:
-        """Yield the memory to fill next. Continue only when it is full, because the number and the
-        lengths of the parts are themselves received."""
+    def _all_buffers(self) -> Iterator[bytearray]:
+        """Yield one buffer after another. The caller must fill each buffer before it asks for the
+        next one, because the first two receive the number and the lengths of the parts."""
         count = bytearray(8)
         yield count
         lengths = bytearray(8 * struct.unpack("<Q", count)[0])

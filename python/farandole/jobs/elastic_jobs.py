@@ -1,4 +1,4 @@
-"""Elastic jobs of functions: their arguments, and their results."""
+"""The arguments and the results of elastic jobs that call a function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.jobs.launched_worker import Worker
 
 
 @dataclass(frozen=True)
-class Elasticity:
+class ElasticArguments:
     """The arguments of run() for elastic jobs. They mean the same as the flags of `farandole run`
     with these names."""
 
@@ -24,9 +24,9 @@ class Elasticity:
     reset_limit: int | None = None
     cooldown_range: Sequence[int] | None = None
     elastic_timeout: int | None = None
-    discover_hosts: Any = None  # HostDiscovery has it, too
+    discover_hosts: Any = None  # only for the check in is_elastic(); HostDiscovery uses it
 
-    def is_wanted(self) -> bool:
+    def is_elastic(self) -> bool:
         """Return whether the job is elastic. Raise CallError if arguments contradict each other."""
         if self.min_workers is not None:
             return True
@@ -40,19 +40,19 @@ class Elasticity:
 
     def flags(self) -> list[str]:
         """Return the flags of `farandole run`, which checks the numbers itself."""
-        if not self.is_wanted():
+        if not self.is_elastic():
             return []
-        given = {
+        values = {
             "--min-workers": _whole_number("min_workers", self.min_workers),
             "--max-workers": _whole_number("max_workers", self.max_workers),
             "--slots-per-host": _whole_number("slots_per_host", self.slots_per_host),
             "--reset-limit": _whole_number("reset_limit", self.reset_limit),
-            "--cooldown-range": self._cooldown(),
+            "--cooldown-range": self._cooldown_value(),
             "--elastic-timeout": _whole_number("elastic_timeout", self.elastic_timeout),
         }
-        return [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        return [f"{flag}={value}" for flag, value in values.items() if value is not None]
 
-    def _cooldown(self) -> str | None:
+    def _cooldown_value(self) -> str | None:
         pair = self.cooldown_range
         if pair is None:
             return None
@@ -74,20 +74,20 @@ def _whole_number(name: str, value: Any) -> int | None:
 
 def results_of(job: LaunchedJob) -> list[Any]:
     """Return the results of the workers that were in the last group, by rank. Raise WorkerError if
-    the job has failed because of a worker, or if one of them has no result, and FarandoleError if
-    the job could not go on for another reason."""
+    a worker has made the job fail, or if a worker of the last group has no result. Raise
+    FarandoleError if the job could not go on for another reason."""
     workers = job.plan.workers
     if job.exit_code != 0 and (cause := _cause_of_failure(job)) is not None:
         raise cause
-    last_epoch = max((worker.place[0] for worker in workers), default=0)
-    in_last_group = [worker for worker in workers if _may_be_in(last_epoch, worker)]
-    in_last_group.sort(key=lambda worker: worker.place)
+    last_epoch = max((worker.last_epoch_rank_and_size[0] for worker in workers), default=0)
+    in_last_group = [worker for worker in workers if _may_be_in_group_of(last_epoch, worker)]
+    in_last_group.sort(key=lambda worker: worker.last_epoch_rank_and_size)
     results = [worker.result for worker in in_last_group]
     for worker in in_last_group:
         if worker.failure is not None:
             raise worker.failure
-    size = max((worker.place[2] for worker in in_last_group), default=0)
-    if lost := set(range(size)) - {worker.place[1] for worker in in_last_group}:
+    size = max((worker.last_epoch_rank_and_size[2] for worker in in_last_group), default=0)
+    if lost := set(range(size)) - {worker.last_epoch_rank_and_size[1] for worker in in_last_group}:
         raise FarandoleError(
             f"the job has ended well, but the results of the ranks {sorted(lost)} are lost, "
             "because the connections to their hosts have ended too early"
@@ -95,15 +95,17 @@ def results_of(job: LaunchedJob) -> list[Any]:
     return results
 
 
-def _may_be_in(epoch: int, worker: Worker) -> bool:
-    """Return whether the worker was in the group of this epoch, or has ended well without a result,
-    so that its place is unknown."""
-    return worker.exit_code == 0 and (worker.state == "failed" or worker.place[0] == epoch)
+def _may_be_in_group_of(epoch: int, worker: Worker) -> bool:
+    """Return whether the worker was or may have been in the group of this epoch. The group of a
+    worker is unknown if the worker has exited with code 0 but without a result."""
+    return worker.exit_code == 0 and (
+        worker.state == "failed" or worker.last_epoch_rank_and_size[0] == epoch
+    )
 
 
 def _cause_of_failure(job: LaunchedJob) -> FarandoleError | None:
-    """Return the error of the worker that has failed first, with the reason why the job could not
-    go on without it. If no worker is the cause, return an error with the reason."""
+    """Return the error of the worker that has failed first. Its text also says why the job could
+    not go on without this worker. If no worker is the cause, return an error with this reason."""
     reasons = re.findall("^farandole: (the job ends: .*)$", job.messages.text("stderr"), re.M)
     if job.first_failed is None and reasons:
         return FarandoleError(reasons[0])
@@ -112,5 +114,7 @@ def _cause_of_failure(job: LaunchedJob) -> FarandoleError | None:
     failure = failed[0].failure if failed else None
     if failure is None or not reasons:
         return failure
-    facts = (failure.exception_type, failure.exception_text, failure.remote_traceback)
-    return WorkerError(f"{failure}\n\n{reasons[0]}", failure.rank, failure.exit_code, facts)
+    exception_texts = (failure.exception_type, failure.exception_text, failure.remote_traceback)
+    return WorkerError(
+        f"{failure}\n\n{reasons[0]}", failure.rank, failure.exit_code, exception_texts
+    )

@@ -31,15 +31,17 @@ class JobHosts:
             raise CallError(f"hosts must be a string such as 'host1:4,host2:4'; got {self.hosts!r}")
         if self.hosts is not None or self.hostfile is not None or self.discovery is not None:
             return True
-        given = [field.name for field in fields(self) if getattr(self, field.name)]
-        if given:
-            raise CallError(f"{given[0]} is given, but no hosts; give hosts or hostfile, too")
+        given_settings = [field.name for field in fields(self) if getattr(self, field.name)]
+        if given_settings:
+            raise CallError(
+                f"{given_settings[0]} is given, but no hosts; give hosts or hostfile, too"
+            )
         return False
 
     def flags(self) -> list[str]:
         """Return the flags of `farandole run` for these hosts. If a function of the program finds
         the hosts, call it for the first time."""
-        command = None if self.discovery is None else self.discovery.begin()
+        command = None if self.discovery is None else self.discovery.start()
         values = {
             "--host-discovery-script": command,
             "--hosts": self.hosts,
@@ -61,17 +63,17 @@ class JobHosts:
         if self.discovery is not None:
             return []
         size = [] if n is None else ["-n", str(n)]
-        # Only the command knows how hosts are written; it starts nothing here.
-        words = [launcher_command(), "run", "--list-hosts", *self.flags(), *size, "--", "true"]
-        listed = subprocess.run(
-            words,
+        # Only the command can parse the hosts. With --list-hosts, it starts no workers.
+        command = [launcher_command(), "run", "--list-hosts", *self.flags(), *size, "--", "true"]
+        listing = subprocess.run(
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
             env=environment,
         )
-        if listed.returncode != 0:
-            raise CallError(f"no worker could be started: {listed.stderr.strip()}")
-        rows = [line.rpartition(" ") for line in listed.stdout.splitlines()]
+        if listing.returncode != 0:
+            raise CallError(f"no worker could be started: {listing.stderr.strip()}")
+        rows = [line.rpartition(" ") for line in listing.stdout.splitlines()]
         return [host for host, _, slots in rows for _ in range(int(slots))]

@@ -21,10 +21,10 @@ from farandole.jobs.launched_worker import OutputTail, Worker
 from farandole.jobs.slot_channel import SlotChannel
 from farandole.launcher_command import launcher_command
 
-# A pipe's capacity, so that one read gets all that a worker wrote before its end.
+# The capacity of a pipe. So one read gets everything that a worker wrote before it ended.
 _CHUNK_BYTES = 16 * os.sysconf("SC_PAGE_SIZE")
 # Exit codes of the launcher if it rejects its command line or cannot run the program.
-_REJECTIONS = (2, 126, 127)
+_REJECTION_EXIT_CODES = (2, 126, 127)
 
 
 @dataclass
@@ -43,8 +43,9 @@ class LaunchedJob:
     """A job, which begins with start(). The launcher holds a pidfd of this process, so it ends the
     job when this process ends for any reason.
 
-    A thread of its own does all the work except show(). Ctrl-C interrupts only the main thread, so
-    it cannot interrupt a change of the job's records. Any thread may call the other methods.
+    The job has its own thread, which does all the work except show(). Ctrl-C interrupts only the
+    main thread, so it cannot interrupt a change of the job's records. Any thread may call the
+    public methods.
     """
 
     def __init__(self, plan: JobPlan) -> None:
@@ -55,16 +56,17 @@ class LaunchedJob:
         self.first_failed: tuple[int, int] | None = None  # rank (or slot) and process id
         self.launcher_pid: int | None = None
         self._owner = os.getpid()
-        self._start_decided = threading.Event()  # set when the launcher runs, or when none will run
-        # Set when a worker has started, or when none will start.
-        self._worker_start_decided = threading.Event()
-        self._problem: Exception | None = None
+        # Set when the launcher runs, or when it cannot run any more.
+        self._launcher_start_known = threading.Event()
+        # Set when a worker has started, or when none can start any more.
+        self._worker_start_known = threading.Event()
+        self._error: Exception | None = None
         self._signal = 0
-        self.exit_code: int | None = None  # of the launcher, which is that of the job
+        self.exit_code: int | None = None  # the exit code of the launcher, and so of the job
         self._process: subprocess.Popen[bytes] | None = None
-        self._newest = {worker.rank: worker for worker in plan.workers}  # of each slot
+        self._newest_workers = {worker.rank: worker for worker in plan.workers}  # by slot
         self._channels: dict[int, SlotChannel] = {}  # by slot
-        self._take_channels: Callable[[], object] = lambda: None
+        self._receive_pending_channels: Callable[[], object] = lambda: None
         # For each rank, functions that read its output. They return whether more may come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
         self._incomplete_line = b""  # of the launcher's report
@@ -80,20 +82,20 @@ class LaunchedJob:
         self.check_start()
 
     def start_and_show(self) -> None:
-        """The same as start() and show(), but show what the launcher says before there is a worker,
-        too: an elastic job may have to wait for hosts."""
+        """Do what start() and show() do, but also show what the launcher prints before the first
+        worker starts, because an elastic job may have to wait for hosts."""
         self._thread.start()
         self.show()
         self.check_start()
 
     def check_start(self) -> None:
         """Wait for the first worker. Raise the errors of start()."""
-        self._worker_start_decided.wait()
+        self._worker_start_known.wait()
         if any(worker.pid is not None for worker in self.plan.workers):
             return
-        if self._problem is not None:
-            raise FarandoleError(f"cannot start the launcher: {self._problem}")
-        error_type = CallError if self.exit_code in _REJECTIONS else FarandoleError
+        if self._error is not None:
+            raise FarandoleError(f"cannot start the launcher: {self._error}")
+        error_type = CallError if self.exit_code in _REJECTION_EXIT_CODES else FarandoleError
         raise error_type(f"no worker could be started: {self._launcher_errors()}")
 
     def _launcher_errors(self) -> str:
@@ -106,7 +108,7 @@ class LaunchedJob:
     def end(self, signal_number: int) -> None:
         """Send the launcher a signal, so that it ends the job.
 
-        A second, different signal makes it kill the workers at once.
+        At a second, different signal, the launcher kills the workers at once.
         """
         self._signal = signal_number
         if self._process is not None:
@@ -115,7 +117,7 @@ class LaunchedJob:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
-    def is_ours(self) -> bool:
+    def belongs_to_this_process(self) -> bool:
         """Return False in a forked child of the process that has started the job."""
         return self._owner == os.getpid()
 
@@ -125,15 +127,15 @@ class LaunchedJob:
 
         If show() raises, for example after Ctrl-C, it can be called again.
         """
-        self._start_decided.wait()
+        self._launcher_start_known.wait()
         with selectors.DefaultSelector() as selector:
-            for pipe, target, name in self._launcher_streams():
+            for pipe, stream, name in self._launcher_streams():
                 if not pipe.closed:
                     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-                    selector.register(pipe, selectors.EVENT_READ, (target, name, decoder))
+                    selector.register(pipe, selectors.EVENT_READ, (stream, name, decoder))
             while selector.get_map():
                 for key, _ in selector.select():
-                    self._show_some(selector, key)
+                    self._show_available_output(selector, key)
         self._thread.join()
 
     def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:
@@ -147,38 +149,42 @@ class LaunchedJob:
             (self._process.stderr, sys.stderr, "stderr"),
         ]
 
-    def _show_some(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        target, name, decoder = key.data
+    def _show_available_output(
+        self, selector: selectors.BaseSelector, key: selectors.SelectorKey
+    ) -> None:
+        stream, name, decoder = key.data
         chunk = os.read(key.fd, _CHUNK_BYTES)
         if not chunk:
             selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]
         self.messages.add(name, chunk)
-        _write(target, decoder.decode(chunk, final=not chunk))
+        _write(stream, decoder.decode(chunk, final=not chunk))
 
-    # The methods below run in the thread. `ours` closes this process's ends of pipes and sockets
-    # when the job has ended. `theirs` closes the launcher's ends when the launcher has started.
+    # The job's thread runs the methods below. `own_ends` closes this process's ends of pipes and
+    # sockets when the job has ended. `launcher_ends` closes this process's copies of the launcher's
+    # ends when the launcher has started.
 
     def _run(self) -> None:
         try:
-            with ExitStack() as ours:
-                selector = ours.enter_context(selectors.DefaultSelector())
-                self._follow(selector, self._launch(selector, ours))
+            with ExitStack() as own_ends:
+                selector = own_ends.enter_context(selectors.DefaultSelector())
+                self._follow(selector, self._launch(selector, own_ends))
         except Exception as error:
-            self._problem = error
+            self._error = error
         finally:
             self._finish()
 
-    def _launch(self, selector: selectors.BaseSelector, ours: ExitStack) -> int:
+    def _launch(self, selector: selectors.BaseSelector, own_ends: ExitStack) -> int:
         """Start the launcher, and return a pidfd of it."""
-        with ExitStack() as theirs:
+        with ExitStack() as launcher_ends:
             caller_pidfd = os.pidfd_open(os.getpid())
-            theirs.callback(os.close, caller_pidfd)
-            report, launchers_report = _pipe(ours, theirs)
-            selector.register(report, selectors.EVENT_READ, partial(self._read_report, report))
-            door = self._make_door(selector, ours, theirs)
-            streams = self._make_streams(selector, ours, theirs)
-            flags = ["--caller", str(caller_pidfd), "--report", str(launchers_report)]
+            launcher_ends.callback(os.close, caller_pidfd)
+            report_pipe, launchers_report_pipe = _make_pipe(own_ends, launcher_ends)
+            reader = partial(self._read_report, report_pipe)
+            selector.register(report_pipe, selectors.EVENT_READ, reader)
+            door = self._make_door(selector, own_ends, launcher_ends)
+            streams = self._make_streams(selector, own_ends, launcher_ends)
+            flags = ["--caller", str(caller_pidfd), "--report", str(launchers_report_pipe)]
             flags += ["--door", *map(str, door)] if door else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self.ignores_interrupts = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -188,55 +194,56 @@ class LaunchedJob:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self.plan.environment,
-                pass_fds=(caller_pidfd, launchers_report, *door, *streams),
-                # Keep a terminal's Ctrl-C from the launcher, because this process passes it on.
+                pass_fds=(caller_pidfd, launchers_report_pipe, *door, *streams),
+                # A terminal's Ctrl-C must not reach the launcher, because this process forwards it.
                 start_new_session=True,
             )
         self.launcher_pid = self._process.pid
-        self._start_decided.set()
+        self._launcher_start_known.set()
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
             for pipe, _, name in self._launcher_streams():
-                os.set_blocking(ours.enter_context(pipe).fileno(), False)
-                reader = partial(_read_text, pipe.fileno(), partial(self.messages.add, name))
+                os.set_blocking(own_ends.enter_context(pipe).fileno(), False)
+                reader = partial(_pass_on_output, pipe.fileno(), partial(self.messages.add, name))
                 selector.register(pipe, selectors.EVENT_READ, reader)
         launcher_pidfd = os.pidfd_open(self._process.pid)
-        ours.callback(os.close, launcher_pidfd)
+        own_ends.callback(os.close, launcher_pidfd)
         return launcher_pidfd
 
     def _make_door(
-        self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
+        self, selector: selectors.BaseSelector, own_ends: ExitStack, launcher_ends: ExitStack
     ) -> list[int]:
-        """Make the socket over which the channels come: the launcher opens one for each slot."""
+        """Make the socket pair over which the launcher sends this process a channel for each slot.
+        Return the launcher's end."""
         if not self.plan.call:
             return []
         door, launchers_door = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        ours.enter_context(door).setblocking(False)
-        self._take_channels = partial(self._receive_channels, door, selector)
-        selector.register(door, selectors.EVENT_READ, self._take_channels)
-        ours.callback(self._close_channels)
-        return [theirs.enter_context(launchers_door).fileno()]
+        own_ends.enter_context(door).setblocking(False)
+        self._receive_pending_channels = partial(self._receive_channels, door, selector)
+        selector.register(door, selectors.EVENT_READ, self._receive_pending_channels)
+        own_ends.callback(self._close_channels)
+        return [launcher_ends.enter_context(launchers_door).fileno()]
 
     def _receive_channels(self, door: socket.socket, selector: selectors.BaseSelector) -> bool:
         """Receive the channels that have arrived; return whether more may come."""
         while True:
             try:
-                slot, descriptors, *_ = socket.recv_fds(door, 4, 1, socket.MSG_CMSG_CLOEXEC)
+                slot_bytes, descriptors, *_ = socket.recv_fds(door, 4, 1, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return True
-            if not slot:
+            if not slot_bytes:
                 return False
             if not descriptors:
                 raise FarandoleError(
                     "this process has no descriptor left for the channel of a worker: raise the "
                     "limit of `ulimit -n`"
                 )
-            end = socket.socket(fileno=descriptors[0])
-            number = int.from_bytes(slot, "little")
-            if number in self._channels:  # the host of this slot was lost, and is back
-                self._channels[number].close()
-            self._channels[number] = SlotChannel(end, self.plan.call, selector)
+            channel = socket.socket(fileno=descriptors[0])
+            slot = int.from_bytes(slot_bytes, "little")
+            if slot in self._channels:  # the host of this slot was lost, and is back
+                self._channels[slot].close()
+            self._channels[slot] = SlotChannel(channel, self.plan.call, selector)
 
     def _close_channels(self) -> None:
         for channel in self._channels.values():
@@ -244,14 +251,14 @@ class LaunchedJob:
         self._channels.clear()
 
     def _make_streams(
-        self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
+        self, selector: selectors.BaseSelector, own_ends: ExitStack, launcher_ends: ExitStack
     ) -> list[int]:
         descriptors = []
         for worker in self.plan.workers if self.plan.keeps_output else ():
             for name in ("stdout", "stderr"):
-                stream, workers_end = _pipe(ours, theirs)
+                stream, workers_end = _make_pipe(own_ends, launcher_ends)
                 descriptors.append(workers_end)
-                reader = partial(_read_text, stream, partial(worker.record_output, name))
+                reader = partial(_pass_on_output, stream, partial(worker.record_output, name))
                 selector.register(stream, selectors.EVENT_READ, reader)
                 self._readers.setdefault(worker.rank, []).append(reader)
         return descriptors
@@ -265,92 +272,92 @@ class LaunchedJob:
                     launcher_has_ended = True
                 elif not key.data():
                     selector.unregister(key.fileobj)
-        for key in list(selector.get_map().values()):  # read what was written just before the end
+        for key in list(selector.get_map().values()):  # read what the processes wrote last
             if key.fd != launcher_pidfd:
                 key.data()
 
-    def _read_report(self, report: int) -> bool:
-        chunk = _read(report)
+    def _read_report(self, report_pipe: int) -> bool:
+        chunk = _read(report_pipe)
         *lines, self._incomplete_line = (self._incomplete_line + (chunk or b"")).split(b"\n")
         for line in lines:
             self._handle_event(line.decode().split())
         return chunk != b""
 
     def _handle_event(self, words: list[str]) -> None:
-        event, rank, *facts = words
-        self._take_channels()  # that of a worker comes before the worker is started
+        event, rank, *values = words
+        self._receive_pending_channels()  # a worker's channel arrives before the worker starts
         if event == "started":
-            self._worker_started(int(rank), int(facts[0]))
+            self._worker_started(int(rank), int(values[0]))
             return
-        worker = self._newest[int(rank)]
+        worker = self._newest_workers[int(rank)]
         if event == "ended":
             if (channel := self._channels.get(worker.rank)) is not None:
                 channel.receive()
             for reader in self._readers.get(worker.rank, []):
                 reader()
-            worker.record_end(facts[0], int(facts[1]), self.stopping)
+            worker.record_end(values[0], int(values[1]), self.stopping)
         else:
-            self.first_failed = worker.rank, int(facts[0])
+            self.first_failed = worker.rank, int(values[0])
 
     def _worker_started(self, slot: int, pid: int) -> None:
-        worker = self._newest.get(slot)
+        worker = self._newest_workers.get(slot)
         if worker is None or worker.pid is not None:  # the job is elastic
             if worker is not None:
                 worker.record_unknown_end("another worker has taken its place", self.stopping)
-            worker = self._newest[slot] = Worker(slot, "", self.plan.call != (), "worker")
+            worker = self._newest_workers[slot] = Worker(slot, "", self.plan.call != (), "worker")
             self.plan.workers.append(worker)
         worker.record_start(pid)
         if (channel := self._channels.get(slot)) is not None:
-            channel.begin(worker)
-        self._worker_start_decided.set()
+            channel.send_to(worker)
+        self._worker_start_known.set()
 
     def _finish(self) -> None:
         if self._process is not None:
-            if self._problem is not None:
+            if self._error is not None:
                 self._process.terminate()
             self.exit_code = self._process.wait()
-        why = "the launcher has ended before it"
-        if self._problem is not None:
-            problem = f"{type(self._problem).__name__}: {self._problem}"
-            why = f"this program has ended the job, because it could not follow it: {problem}"
+        reason = "the launcher has ended before it"
+        if self._error is not None:
+            error_text = f"{type(self._error).__name__}: {self._error}"
+            reason = f"this program has ended the job, because it could not follow it: {error_text}"
         for worker in self.plan.workers:
-            worker.record_unknown_end(why, self.stopping)
+            worker.record_unknown_end(reason, self.stopping)
         self.plan.call = ()
         self._readers.clear()
         self.ended.set()
-        self._start_decided.set()
-        self._worker_start_decided.set()
+        self._launcher_start_known.set()
+        self._worker_start_known.set()
 
 
-def _write(target: Any, text: str) -> None:
-    if target is None:  # sys.stdout of a program that was started without this stream
+def _write(stream: Any, text: str) -> None:
+    if stream is None:  # the program was started without this stream
         return
     try:
-        target.write(text)
+        stream.write(text)
     except UnicodeEncodeError:  # an unusual character must not end the job
-        encoding = target.encoding
-        target.write(text.encode(encoding, "replace").decode(encoding))
-    target.flush()
+        encoding = stream.encoding
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()
 
 
-def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    """Make a pipe; return our end, which reads without blocking, and the launcher's."""
+def _make_pipe(own_ends: ExitStack, launcher_ends: ExitStack) -> tuple[int, int]:
+    """Make a pipe. Return this process's end, which reads without blocking, and the launcher's."""
     reading, writing = os.pipe()
-    ours.callback(os.close, reading)
-    theirs.callback(os.close, writing)
+    own_ends.callback(os.close, reading)
+    launcher_ends.callback(os.close, writing)
     os.set_blocking(reading, False)
     return reading, writing
 
 
 def _read(descriptor: int) -> bytes | None:
-    """Read what has arrived; None if nothing has arrived yet, b"" at the end."""
+    """Return what has arrived, None if nothing has arrived yet, or b"" at the end of the stream."""
     try:
         return os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:
         return None
 
 
-def _read_text(descriptor: int, take: Callable[[bytes], None]) -> bool:
+def _pass_on_output(descriptor: int, add_output: Callable[[bytes], None]) -> bool:
     chunk = _read(descriptor)
-    take(chunk or b"")
+    add_output(chunk or b"")
     return chunk != b""

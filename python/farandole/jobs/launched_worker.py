@@ -13,11 +13,11 @@ from typing import Any
 from farandole.errors import WorkerError
 from farandole.jobs.channel import IncomingMessage
 
-KEPT_BYTES = 1 << 20
+OUTPUT_BYTES_MAX = 1 << 20
 
 
 class OutputTail:
-    """The last KEPT_BYTES of the text of two streams. Any thread may use it."""
+    """The last OUTPUT_BYTES_MAX of the text of two streams. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,10 +31,10 @@ class OutputTail:
             else:
                 self._pieces.append((stream, bytearray(content)))
             self._bytes += len(content)
-            while self._bytes > KEPT_BYTES:
-                self._drop(self._bytes - KEPT_BYTES)
+            while self._bytes > OUTPUT_BYTES_MAX:
+                self._drop_oldest(self._bytes - OUTPUT_BYTES_MAX)
 
-    def _drop(self, count: int) -> None:
+    def _drop_oldest(self, count: int) -> None:
         oldest = self._pieces[0][1]
         self._bytes -= min(count, len(oldest))
         del oldest[:count]
@@ -62,8 +62,8 @@ class Worker:
         self._tail = OutputTail()
         self._incoming = IncomingMessage()
         self._outcome: dict[str, Any] = {}
-        self._end = ""  # describes how it has ended
-        self._value: Any = None
+        self._end_text = ""  # describes how it has ended
+        self._result: Any = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def stdout(self) -> str:
-        """The part of the standard output that is in the last MiB of the worker's output so far."""
+        """The worker's standard output, as far as it is in the last MiB of the worker's output."""
         return self._tail.text("stdout")
 
     @property
@@ -86,22 +86,23 @@ class Worker:
 
     @property
     def result(self) -> Any:
-        """The result of its function; None before the end, for a script, and after a failure."""
+        """The result of the worker's function. None before the end, for scripts, and after a
+        failure."""
         self._unpickle()
-        return self._value
+        return self._result
 
     @property
     def failure(self) -> WorkerError | None:
-        """The error with which the worker has failed; None if it has not failed, or still runs."""
+        """The error with which the worker has failed. None if it has not failed, or still runs."""
         self._unpickle()
         if self.state not in ("failed", "stopped"):
             return None
-        return self._described_failure()
+        return self._make_failure()
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """The worker's last place in the job: see lifecycle.last_place(). Known when its function
-        has returned."""
+    def last_epoch_rank_and_size(self) -> tuple[int, int, int]:
+        """The worker's last epoch, rank and size: see lifecycle.last_epoch_rank_and_size(). They
+        are known when the worker's function has returned."""
         epoch, rank, size = self._outcome.get("place", (0, -1, 0))
         return epoch, rank, size
 
@@ -122,14 +123,14 @@ class Worker:
         try:
             return self._incoming.advance(channel)
         except MemoryError:
-            self._end = "has returned more than there is memory for in this process"
-            channel.shutdown(socket.SHUT_RDWR)  # otherwise the worker would wait to send the rest
+            self._end_text = "has returned more than there is memory for in this process"
+            channel.shutdown(socket.SHUT_RDWR)  # otherwise the worker would block in send
             return False
 
-    def record_end(self, kind: str, number: int, stopping: bool) -> None:
-        """Record how the worker has ended: `kind` is "code" or "signal". Call this after all data
-        that the worker has sent was received."""
-        killed = kind == "signal"
+    def record_end(self, end_kind: str, number: int, stopping: bool) -> None:
+        """Record how the worker has ended: `end_kind` is "code" or "signal". Call this after all
+        data that the worker has sent was received."""
+        killed = end_kind == "signal"
         self.exit_code = 128 + number if killed else number
         if self._incoming.complete:
             self._outcome = json.loads(self._incoming.parts[0])
@@ -139,41 +140,43 @@ class Worker:
             return
         end = f"was killed by {_signal_name(number)}" if killed else f"exited with code {number}"
         when = "after" if has_result else "before"
-        self._end = self._end or (
+        self._end_text = self._end_text or (
             f"{end} {when} its function had returned" if self._runs_function else end
         )
         self.state = "stopped" if stopping else "failed"
 
     def record_unknown_end(self, why: str, stopping: bool) -> None:
-        """Record that nothing more will be known about this worker's end."""
+        """Record that the worker is lost, and that its exit code will stay unknown."""
         if not self.has_ended:
-            self._end = f"was lost: {why}"
+            self._end_text = f"was lost: {why}"
             self.state = "stopped" if stopping else "failed"
 
     def _unpickle(self) -> None:
-        """Unpickle the result on first use, because unpickling runs code, which must run in the
-        thread that reads the result."""
+        """Unpickle the result on first use. Unpickling runs code of the program, which must run in
+        the thread that reads the result."""
         with self._lock:
             if self.state != "done" or not self._incoming.parts:
                 return
             _, content, *buffers = self._incoming.parts
             try:
-                self._value = pickle.loads(content, buffers=buffers)
+                self._result = pickle.loads(content, buffers=buffers)
             except Exception as error:
-                self._end = (
+                self._end_text = (
                     f"has returned something of the type {self._outcome['type']} that cannot be "
                     f"unpickled here: {type(error).__name__}: {error}"
                 )
                 self.state = "failed"
             self._incoming.parts = []  # not after an interruption: the program may try again
 
-    def _described_failure(self) -> WorkerError:
-        who = f"{self._name} {self.rank}" + (f" (pid {self.pid})" if self.pid is not None else "")
+    def _make_failure(self) -> WorkerError:
+        worker_name = f"{self._name} {self.rank}" + (
+            f" (pid {self.pid})" if self.pid is not None else ""
+        )
         if self._outcome.get("kind") != "failure":
-            return WorkerError(f"{who} {self._end}", self.rank, self.exit_code)
-        kind, text, trace = (self._outcome[name] for name in ("type", "text", "traceback"))
-        whole = f"{who} raised {kind}: {text}\n\n{trace}".rstrip()
-        return WorkerError(whole, self.rank, self.exit_code, (kind, text, trace))
+            return WorkerError(f"{worker_name} {self._end_text}", self.rank, self.exit_code)
+        type_name, text, trace = (self._outcome[name] for name in ("type", "text", "traceback"))
+        message = f"{worker_name} raised {type_name}: {text}\n\n{trace}".rstrip()
+        return WorkerError(message, self.rank, self.exit_code, (type_name, text, trace))
 
 
 def _signal_name(number: int) -> str:

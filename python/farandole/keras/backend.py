@@ -12,12 +12,12 @@ import numpy as np
 from farandole import arguments, operations
 from farandole import numpy as numpy_arrays
 from farandole.arrays import SIGNED_DTYPES
-from farandole.comparison import equal_on_all_members, exchange
+from farandole.comparison import equal_on_all_members, gather_texts
 from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.operations import Allreduce, Operation
-from farandole.training.gradients import NAME, GradientFunctions, Kind, check_kinds
+from farandole.training.gradients import CALL_NAME, GradientFunctions, Kind, check_kinds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,34 +35,34 @@ def frontend() -> Any:
     return importlib.import_module(f"farandole.{name}")
 
 
-class _DenseGradients:
+class _DenseGradientFunctions:
     """Implements farandole.training.gradients.GradientFunctions for torch and JAX. In these
     backends Keras makes no sparse gradients."""
 
-    def if_member(
+    def combine_if_member(
         self,
         group: Group,
         gradients: Sequence[Any],
-        together: Callable[[], list[Any]],
-        alone: Callable[[], list[Any]],
+        combine: Callable[[], list[Any]],
+        keep_own: Callable[[], list[Any]],
     ) -> list[Any]:
         if keras.config.backend() == "jax":
-            training = importlib.import_module("farandole.jax.training")
-            return together() if training.combines_gradients(gradients, group) else alone()
-        return alone() if group.included() is False else together()
+            jax_training = importlib.import_module("farandole.jax.training")
+            return combine() if jax_training.combines_gradients(gradients, group) else keep_own()
+        return keep_own() if group.included() is False else combine()
 
-    def same_on_all(
+    def with_checked_kinds(
         self,
         gradients: Sequence[Any],
         kinds: Sequence[Kind],
         group: Group,
         variables: Sequence[Any],
     ) -> list[Any]:
-        # Functions of JAX have a gradient of each variable.
-        name, mine = f"{NAME}.kinds", bytes(kinds)
+        # JAX computes a gradient of each variable, so only torch needs the check.
+        name, own_kinds = f"{CALL_NAME}.kinds", bytes(kinds)
         is_torch = keras.config.backend() == "torch"
-        if is_torch and not equal_on_all_members(mine, name, group):
-            check_kinds(exchange(mine, name, group), variables)
+        if is_torch and not equal_on_all_members(own_kinds, name, group):
+            check_kinds(gather_texts(own_kinds, name, group), variables)
         return list(gradients)
 
     def reduce(
@@ -70,7 +70,7 @@ class _DenseGradients:
     ) -> list[Any]:
         results: list[Any] = frontend().grouped_allreduce(
             list(gradients),
-            name=NAME,
+            name=CALL_NAME,
             op=operation.op,
             compression=compression,
             prescale_factor=operation.prescale,
@@ -87,13 +87,13 @@ class _DenseGradients:
     def is_sparse(self, gradient: Any) -> bool:
         return False
 
-    def dense(self, gradient: Any) -> Any:
+    def to_dense(self, gradient: Any) -> Any:
         return gradient
 
     def scaled(self, gradient: Any, factor: Any) -> Any:
         return gradient * keras.ops.cast(factor, gradient.dtype)
 
-    def overflow(self, gradients: Sequence[Any]) -> Any:
+    def overflow_of(self, gradients: Sequence[Any]) -> Any:
         ops = keras.ops
         finite = [ops.all(ops.isfinite(gradient)) for gradient in gradients]
         all_finite = ops.all(ops.stack(finite)) if finite else True
@@ -102,18 +102,18 @@ class _DenseGradients:
     def with_overflow(self, gradient: Any, overflow: Any) -> Any:
         return self.scaled(gradient, keras.ops.where(overflow > 0, float("inf"), 1.0))
 
-    def members(self, group: Group) -> Any:
+    def member_count(self, group: Group) -> Any:
         return group.size()
 
-    def variable_of(self, variable: Any) -> Any:
+    def underlying_variable(self, variable: Any) -> Any:
         return variable
 
 
 def drop_compiled_step(model: Any) -> None:
-    """Let fit() make and compile the step of the model again."""
+    """Make fit() build and compile the training step of the model again."""
     model.train_function = None
     if keras.config.backend() == "jax":
-        # If something refers to the old function, JAX may still have the compiled program.
+        # If something still refers to the old function, JAX may reuse its compiled program.
         importlib.import_module("jax").clear_caches()
 
 
@@ -121,9 +121,9 @@ def gradient_functions() -> GradientFunctions:
     frontend()  # raises an error for an unknown backend
     if keras.config.backend() == "tensorflow":
         module = importlib.import_module("farandole.tensorflow.gradients")
-        functions: GradientFunctions = module.TensorFlowGradients()
+        functions: GradientFunctions = module.TensorFlowGradientFunctions()
         return functions
-    return _DenseGradients()
+    return _DenseGradientFunctions()
 
 
 def outside_compiler(function: Function) -> Function:
@@ -131,8 +131,10 @@ def outside_compiler(function: Function) -> Function:
     farandole.torch.dynamo. The tracers of other backends may trace our calls."""
     if keras.config.backend() != "torch":
         return function
-    outside: Function = importlib.import_module("farandole.torch.dynamo").outside_dynamo(function)
-    return outside
+    outside_function: Function = importlib.import_module("farandole.torch.dynamo").outside_dynamo(
+        function
+    )
+    return outside_function
 
 
 def numpy_of(value: Any) -> Any:
@@ -147,12 +149,12 @@ def run_on_numpy(operation: Operation, values: Sequence[Any], name: str | None) 
     arguments.group_number(operation.group)
     batch = [operation] * len(values)
     finish = operations.array_only
-    handle = operations.start_batch(numpy_arrays, batch, values, name, finish, waits=True)
+    handle = operations.start_batch(numpy_arrays, batch, values, name, finish, blocking=True)
     return handle.wait()
 
 
-def signed(array: Any) -> Any:
-    """Return the bits of an array of unsigned numbers in a dtype that the engine sends: see
-    farandole.arrays.SIGNED_DTYPES. Return any other array as it is."""
+def as_signed(array: Any) -> Any:
+    """Return an array of uint32 or uint64 as signed integers with the same bits, which the engine
+    can send. Return any other array unchanged."""
     dtype = SIGNED_DTYPES.get(array.dtype.name)
     return array if dtype is None else np.ascontiguousarray(array).view(dtype)

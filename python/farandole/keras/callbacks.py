@@ -29,28 +29,28 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
-    """Give all ranks the weights of the model and the variables of its optimizers that root_rank
-    has, when fit() begins. If the model is not built yet on some rank, give them after the first
-    batch instead. If an optimizer that compile() did not get is not built yet on some rank, give
-    all of them after the first batch again. Each rank keeps the states of its seed generators, so
-    that ranks drop different units.
+    """When fit() begins, broadcast the weights of the model and the variables of its optimizers
+    from root_rank. If the model is not built yet on some rank, do this after the first batch
+    instead. If an optimizer that was not passed to compile() is not built yet on some rank,
+    broadcast all variables again after the first batch. Each rank keeps the states of its seed
+    generators, so that dropout differs between the ranks.
 
     Args:
-        root_rank: The rank whose values all ranks get.
+        root_rank: The rank that sends its values to all ranks.
         device: Ignored. Scripts that were written for Horovod pass it.
-        local_variables: Variables that stay as they are on each rank.
+        local_variables: Variables that are not broadcast.
     """
 
     def __init__(
         self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
     ) -> None:
         super().__init__()
-        self._root_rank, self._local = root_rank, list(local_variables or ())
+        self._root_rank, self._local_variables = root_rank, list(local_variables or ())
         self._is_done = False
 
     def register_local_var(self, variable: Any) -> None:
-        """Leave this variable as it is on each rank."""
-        self._local.append(variable)
+        """Do not broadcast this variable: each rank keeps its own value."""
+        self._local_variables.append(variable)
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
@@ -63,14 +63,19 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 stacklevel=2,
             )
         drop_old_step(model, optimizers)
-        compiled = [] if model.optimizer is None else [model.optimizer]
+        compiled_optimizers = [] if model.optimizer is None else [model.optimizer]
         is_built = build_optimizer(model, model.optimizer)
-        # Some ranks may have built their model before fit(), so all must agree on the time.
-        own = [np.array([is_built, all(one.built for one in optimizers)], np.int32)]
-        found = run_on_numpy(Allreduce(global_process_set, Min), own, "variables.exist")[0]
-        is_built, are_optimizers_built = map(bool, found)
+        # Some ranks may have built their model before fit(), so all ranks must agree on when they
+        # broadcast.
+        own_flags = [
+            np.array([is_built, all(optimizer.built for optimizer in optimizers)], np.int32)
+        ]
+        common_flags = run_on_numpy(
+            Allreduce(global_process_set, Min), own_flags, "variables.exist"
+        )[0]
+        is_built, are_optimizers_built = map(bool, common_flags)
         if is_built:
-            self._broadcast(optimizers if are_optimizers_built else compiled)
+            self._broadcast(optimizers if are_optimizers_built else compiled_optimizers)
         self._is_done = is_built and are_optimizers_built
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -79,12 +84,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._is_done = True
 
     def _broadcast(self, optimizers: Sequence[Any]) -> None:
-        chosen = [
+        shared_variables = [
             variable
             for variable in variables_of(self.model, optimizers)
-            if not any(variable is local for local in self._local)
+            if not any(variable is local_variable for local_variable in self._local_variables)
         ]
-        broadcast_variables(chosen, self._root_rank)
+        broadcast_variables(shared_variables, self._root_rank)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -107,12 +112,12 @@ def average_metrics(logs: Any) -> None:
     if not logs:
         return
     names = sorted(logs)
-    own = [numpy_of(logs[name]).astype(np.float64) for name in names]
+    own_values = [numpy_of(logs[name]).astype(np.float64) for name in names]
     operation = Allreduce(global_process_set, Average)
-    # The names of the metrics are part of the call's name. So if ranks have different metrics, the
-    # difference is noticed.
-    found = run_on_numpy(operation, own, f"metrics.{','.join(names)}")
-    values = [value if value.ndim else float(value) for value in found]
+    # The name of the call contains the names of the metrics, so that different metrics on the ranks
+    # are noticed.
+    averages = run_on_numpy(operation, own_values, f"metrics.{','.join(names)}")
+    values = [value if value.ndim else float(value) for value in averages]
     logs.update(zip(names, values, strict=True))
 
 
@@ -129,7 +134,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         staircase: Whether the rate is set once in each epoch. If not, it is set before each batch,
             and the multiplier gets fractions of epochs.
         momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
-        steps_per_epoch: The number of batches of an epoch. None: as in fit().
+        steps_per_epoch: The number of batches of an epoch. None: the number that fit() uses.
     """
 
     # size waiver: Horovod's arguments
@@ -153,7 +158,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             if callable(multiplier)
             else lambda epoch: multiplier ** (epoch - start_epoch)
         )
-        self._first, self._end, self._staircase = start_epoch, end_epoch, staircase
+        self._start_epoch, self._end_epoch, self._staircase = start_epoch, end_epoch, staircase
         self._epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -162,7 +167,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "the optimizer has a learning rate schedule of its own: give it a number, or leave "
                 "out this callback"
             )
-        # Each fit() may have another number, for example after a change of the number of ranks.
+        # The number of batches may change between two calls of fit(), for example with the number
+        # of ranks.
         self._steps = self._given_steps or self.params.get("steps")
         if not self._staircase and not self._steps:
             raise CallError(
@@ -173,18 +179,18 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
         if self._staircase:
-            self._set(epoch)
+            self._set_rate(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if not self._staircase:
-            self._set(self._epoch + batch / (self._steps or 1))
+            self._set_rate(self._epoch + batch / (self._steps or 1))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if logs is not None:
             logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
-    def _set(self, epoch: float) -> None:
-        if epoch >= self._first and (self._end is None or epoch < self._end):
+    def _set_rate(self, epoch: float) -> None:
+        if epoch >= self._start_epoch and (self._end_epoch is None or epoch < self._end_epoch):
             self.model.optimizer.learning_rate = self._initial_lr * self._multiplier(epoch)
 
 
@@ -196,7 +202,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         initial_lr: The rate after the warm-up; usually the rate of one rank times size().
         warmup_epochs: The number of epochs until the rate is `initial_lr`.
         momentum_correction: Ignored, because Keras 3 compiles the momentum into the step.
-        steps_per_epoch: The number of batches of an epoch. None: as in fit().
+        steps_per_epoch: The number of batches of an epoch. None: the number that fit() uses.
         verbose: 1: print the rate after the warm-up.
     """
 
@@ -231,7 +237,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     fit(). Use it on one rank, or with a path for each rank.
 
     Args:
-        monitor: The metric that decides.
+        monitor: The metric by which models are compared.
         verbose: 1: print when a model is saved.
         save_weights_only: Whether only the weights are saved.
         mode: "min", "max" or "auto".
@@ -246,9 +252,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         mode: str = "auto",
         save_freq: Any = "epoch",
     ) -> None:
-        ending = ".weights.h5" if save_weights_only else ".keras"
+        suffix = ".weights.h5" if save_weights_only else ".keras"
         super().__init__(
-            f"no_path_yet{ending}",
+            f"no_path_yet{suffix}",
             monitor,
             verbose,
             save_best_only=True,

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import keras
 
 from farandole import arguments, elastic, lifecycle
-from farandole.elastic import HostsUpdatedInterrupt, ObjectState, OurError, reset_job, run_fn
+from farandole.elastic import CauseFinder, HostsUpdatedInterrupt, ObjectState, reset_job, run_fn
 from farandole.errors import CallError
 from farandole.keras.backend import drop_compiled_step, numpy_of
 from farandole.keras.operations import broadcast_variables
 from farandole.keras.optimizer import drop_old_step, local_variables_of
 from farandole.keras.variables import build_optimizer, distinct, optimizers_of, variables_of
 from farandole.objects import broadcast_object
-from farandole.training.variables import check_same_kinds
+from farandole.training.variables import check_same_variables
 
 __all__ = [
     "CommitStateCallback",
@@ -40,51 +40,52 @@ def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
-    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    In an elastic job (`farandole run --min-workers`), the remaining processes form a new group and
+    continue from the last commit; new processes join at a later commit. In a job of fixed size,
     run() raises the error if a process is gone.
     """
-    return run_fn(func, reset_job, _finder_of_our_error())
+    return run_fn(func, reset_job, _cause_finder())
 
 
 class Step(elastic.Step):
     __doc__ = elastic.Step.__doc__
 
     @staticmethod
-    def _our_error(error: Exception) -> Exception:
-        return _finder_of_our_error()(error)
+    def _find_cause(error: Exception) -> Exception:
+        return _cause_finder()(error)
 
 
-def _finder_of_our_error() -> OurError:
-    """Return the function that finds the error of a call in an error of the backend."""
+def _cause_finder() -> CauseFinder:
+    """Return the function that converts an error of the backend to the error of the call that
+    caused it."""
     modules = {"tensorflow": "farandole.tensorflow.elastic", "jax": "farandole.jax.failures"}
     name = modules.get(keras.config.backend())
     if name is None:
         return lambda error: error
-    found: OurError = importlib.import_module(name).our_error
-    return found
+    function: CauseFinder = importlib.import_module(name).find_cause
+    return function
 
 
 class KerasState(ObjectState):
     """Keep the variables of a model and of its optimizers, and any picklable objects as attributes.
 
     The model must be built before the training begins. If the optimizer of compile() is not built,
-    the state builds it with model.trainable_variables. To train other variables with the optimizer,
-    too, build the optimizer yourself before. If the model has other optimizers, such as d_optimizer
-    and g_optimizer of a GAN, build them yourself, too.
+    the state builds it with model.trainable_variables. If the optimizer also trains other
+    variables, build the optimizer yourself before. If the model has other optimizers, such as
+    d_optimizer and g_optimizer of a GAN, build them yourself, too.
 
-    Variables that appear later are first saved by CommitStateCallback, when fit() begins, or by the
-    next commit. restore() leaves variables as they are that were never saved.
+    Variables that are created later are first saved by CommitStateCallback when fit() begins, or by
+    the next commit. restore() does not change variables that were never saved.
 
     A new rank gets all variables of rank 0, but keeps the states of its seed generators, so that
-    ranks drop different units. The local variables of a distributed optimizer stay as they are on
-    ranks that have the state already.
+    dropout differs between the ranks. On ranks that already have the state, the local variables of
+    a distributed optimizer do not change.
 
     Args:
         model: The model.
-        optimizer: The optimizer, or a list of optimizers that are built. None: all optimizers that
-            are attributes of the model, or in lists, tuples or dicts that are, even if a later
-            compile() sets another.
+        optimizer: The optimizer, or a list of optimizers that are built. None: all optimizers in
+            the attributes of the model, directly or in a list, tuple or dict. A later compile() may
+            set another optimizer.
         backend: Ignored. Scripts that were written for Horovod pass it.
         objects: Objects, such as `epoch=0`, which become attributes.
 
@@ -97,7 +98,7 @@ class KerasState(ObjectState):
         self, model: Any, optimizer: Any = None, backend: Any = None, **objects: Any
     ) -> None:
         self.model, self._optimizer = model, optimizer
-        self._returns_to_save = False  # in the next reset()
+        self._restores_on_reset = False  # whether the next reset() calls restore()
         self._has_state = False  # whether sync() has returned
         self._values: list[tuple[Any, Any]] = []  # pairs of a variable and its saved value
         super().__init__(broadcast_object, lifecycle.rank, **objects)
@@ -105,8 +106,10 @@ class KerasState(ObjectState):
 
     @property
     def optimizer(self) -> Any:
-        given = self._optimizer
-        return getattr(self.model, "optimizer", None) if given is None else given
+        given_optimizer = self._optimizer
+        return (
+            getattr(self.model, "optimizer", None) if given_optimizer is None else given_optimizer
+        )
 
     @optimizer.setter
     def optimizer(self, optimizer: Any) -> None:
@@ -120,58 +123,67 @@ class KerasState(ObjectState):
         try:
             super().check_host_updates()
         except HostsUpdatedInterrupt:
-            # This error ends fit(), which may then change variables: with use_ema=True and JAX, it
-            # replaces the weights by their averages.
+            # When this error ends fit(), fit() may change variables. For example, with use_ema=True
+            # and JAX, it replaces the weights by their averages.
             self.save()
-            self._returns_to_save = True
+            self._restores_on_reset = True
             raise
 
     def restore(self) -> None:
         if getattr(self.model, "_jax_state", None) is not None:
-            # The arrays of a train_on_batch() before. jax_state_sync() would assign them again.
+            # _jax_state has the arrays of an earlier train_on_batch(). If they stayed,
+            # jax_state_sync() would assign them to the variables again.
             self.model._jax_state, self.model._jax_state_synced = None, True
         for variable, value in self._values:
             variable.assign(value)
         super().restore()
 
     def sync(self) -> None:
-        """Give all ranks the variables and objects of rank 0 as they are now, and save them. The
-        states of seed generators stay as they are and, on ranks that have the state already, local
-        variables."""
+        """Give all ranks the current variables and objects of rank 0, and save them. The states of
+        seed generators do not change. On ranks that already have the state, local variables do not
+        change either."""
         drop_old_step(self.model, self._optimizers())
         variables = self._shared_variables()
         problem = "" if _has_all_variables(self.model) else "the model is not built"
-        check_same_kinds(variables, _ADVICE, problem)
-        local = [
+        check_same_variables(variables, _ADVICE, problem)
+        local_variables = [
             variable
             for optimizer in self._optimizers()
             for variable in local_variables_of(optimizer, self.model.variables)
         ]
-        kept = _with_values(local if self._has_state else [])
-        broadcast_variables(variables, root_rank=0)  # all ranks send the same variables
-        for variable, value in kept:
+        kept_values = _with_values(local_variables if self._has_state else [])
+        # Also broadcast the local variables, because all ranks must make the same calls.
+        broadcast_variables(variables, root_rank=0)
+        for variable, value in kept_values:
             variable.assign(value)
         super().sync()
         self._save_variables()
         self._has_state = True
 
     def reset(self) -> None:
-        if self._returns_to_save:
-            self._returns_to_save = False
+        if self._restores_on_reset:
+            self._restores_on_reset = False
             self.restore()
-        drop_compiled_step(self.model)  # the next one is for the ranks of the new job
+        # The compiled step contains the number of ranks of the old job.
+        drop_compiled_step(self.model)
 
     def save_new_variables(self) -> None:
         """Save the variables that did not exist yet at the last commit."""
-        known = {id(variable) for variable, _ in self._values}
-        new = [variable for variable in self._variables() if id(variable) not in known]
-        self._values += _with_values(new)
+        saved_ids = {id(variable) for variable, _ in self._values}
+        new_variables = [
+            variable for variable in self._variables() if id(variable) not in saved_ids
+        ]
+        self._values += _with_values(new_variables)
 
     def _optimizers(self) -> list[Any]:
-        given = self._optimizer
-        if given is None:
+        given_optimizers = self._optimizer
+        if given_optimizers is None:
             return optimizers_of(self.model)
-        return list(given) if isinstance(given, (list, tuple)) else [given]
+        return (
+            list(given_optimizers)
+            if isinstance(given_optimizers, (list, tuple))
+            else [given_optimizers]
+        )
 
     def _shared_variables(self) -> list[Any]:
         if not isinstance(self.optimizer, (list, tuple)):
@@ -187,8 +199,8 @@ class KerasState(ObjectState):
 
 
 def _has_all_variables(model: Any) -> bool:
-    """Return whether the model has made its variables. A layer without a build() of its own makes
-    none. If the model is built, the layers that are not are unused."""
+    """Return whether all variables of the model exist. A layer without its own build() has no
+    variables. If the model is built, it does not use the layers that are not built."""
     return model.built or all(
         layer.built or type(layer).build is keras.layers.Layer.build
         for layer in model._flatten_layers()
@@ -200,24 +212,24 @@ def _with_values(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 class _BatchCallback(keras.callbacks.Callback):
-    """Knows the batches of an execution: with steps_per_execution, the model trains several batches
+    """Finds the batches of an execution: with steps_per_execution, the model trains several batches
     before it calls on_train_batch_end()."""
 
-    _next = 0  # the first batch of the execution, or after it
+    _next_batch = 0  # the first batch of this execution or, after it, of the next one
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._next = batch
+        self._next_batch = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """`batch` is the last batch of the execution, but the first one in old versions of Keras.
-        Call _after_execution()."""
-        first, last = min(self._next, batch), batch
+        """Call _after_execution(). `batch` is the last batch of the execution; old versions of
+        Keras pass the first batch."""
+        first_batch, last_batch = min(self._next_batch, batch), batch
         steps = (self.params or {}).get("steps")
         count = getattr(self.model, "steps_per_execution", 1) or 1
-        if batch == first and count > 1 and steps:
-            last = int(min(first + count, steps)) - 1
-        self._next = last + 1
-        self._after_execution(last, last - first + 1)
+        if batch == first_batch and count > 1 and steps:
+            last_batch = int(min(first_batch + count, steps)) - 1
+        self._next_batch = last_batch + 1
+        self._after_execution(last_batch, last_batch - first_batch + 1)
 
     def _after_execution(self, last_batch: int, count: int) -> None:
         """Do what the callback does after an execution of `count` batches."""
@@ -229,11 +241,15 @@ class _CountingCallback(_BatchCallback):
 
     def __init__(self, state: Any) -> None:
         super().__init__()
-        self._state, self._skipped = state, 0
+        self._state, self._count_before_fit = state, 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        others = [one for one in _counting_callbacks(self._state, self.params) if one is not self]
-        self._state._counting_callbacks = [*others, self]
+        other_callbacks = [
+            callback
+            for callback in _counting_callbacks(self._state, self.params)
+            if callback is not self
+        ]
+        self._state._counting_callbacks = [*other_callbacks, self]
 
     def _after_execution(self, last_batch: int, count: int) -> None:
         self._after_batch(last_batch)
@@ -249,18 +265,19 @@ class _CountingCallback(_BatchCallback):
 
 
 def _counting_callbacks(state: Any, params: Any) -> list[_CountingCallback]:
-    """Return the callbacks that count for the state in this fit(): those with the same `params`.
-    Callbacks of a fit() that was interrupted have other ones."""
+    """Return the counting callbacks of this fit(): those with the same `params`. The callbacks of
+    an earlier fit() that was interrupted have other `params`."""
     callbacks: list[_CountingCallback] = getattr(state, "_counting_callbacks", [])
     return [callback for callback in callbacks if callback.params is params]
 
 
 class CommitStateCallback(_BatchCallback):
     """Commit the state after every batches_per_commit batches, and at the end of each epoch. With
-    steps_per_execution, commit at the end of an execution in which this number is reached.
+    steps_per_execution, commit at the end of the execution that reaches this number.
 
-    The commit at the end of an epoch is the only one after its last batch. So a restart never finds
-    an epoch without remaining batches, unless fit() does not know the number of batches.
+    After the last batch of an epoch, there is only the commit at the end of the epoch. So after a
+    restart, an interrupted epoch always has remaining batches, unless fit() does not know the
+    number of batches.
 
     Args:
         state: The state, such as a KerasState.
@@ -286,7 +303,7 @@ class CommitStateCallback(_BatchCallback):
 
     def _after_execution(self, last_batch: int, count: int) -> None:
         self._remaining -= count
-        # After the last batch, on_epoch_end() follows.
+        # After the last batch, on_epoch_end() commits.
         is_last = last_batch + 1 == (self.params or {}).get("steps")
         if self._interval > 0 and self._remaining <= 0 and not is_last:
             for callback in _counting_callbacks(self._state, self.params):
@@ -304,15 +321,15 @@ class CommitStateCallback(_BatchCallback):
 
 
 class UpdateBatchStateCallback(_CountingCallback):
-    """Keep the number of the next batch in state.batch. After a restart, the first epoch has only
-    the batches that are left: give fit() the remaining data and steps, from state.batch on, for one
-    epoch. The next fit() gets the whole epochs."""
+    """Keep the number of the next batch in state.batch. After a restart, first finish the
+    interrupted epoch: call fit() for one epoch, with the data and steps from state.batch on. Then
+    call fit() for the remaining epochs."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._skipped = self._state.batch
+        self._count_before_fit = self._state.batch
 
     def _after_batch(self, batch: int) -> None:
-        self._state.batch = self._skipped + batch + 1
+        self._state.batch = self._count_before_fit + batch + 1
 
     def _after_epoch(self, epoch: int) -> None:
         self._state.batch = 0
@@ -324,7 +341,7 @@ class UpdateEpochStateCallback(_CountingCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
-        self._skipped = self._state.epoch
+        self._count_before_fit = self._state.epoch
 
     def _after_epoch(self, epoch: int) -> None:
-        self._state.epoch = self._skipped + epoch + 1
+        self._state.epoch = self._count_before_fit + epoch + 1

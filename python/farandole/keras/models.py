@@ -1,4 +1,4 @@
-"""Load models whose optimizers are distributed."""
+"""Load models that have distributed optimizers."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ def load_model(
         custom_objects: Other classes and functions that Keras does not know, by name.
         compression: As for DistributedOptimizer().
         legacy_opts: Ignored. Scripts that were written for Horovod pass it.
-        options: Other arguments of DistributedOptimizer(). Without backward_passes_per_step, an
-            optimizer that was saved with it averages the gradients of the passes.
+        options: Other arguments of DistributedOptimizer(). If an optimizer was saved with
+            backward_passes_per_step and it is not given here, the gradients of the passes are
+            averaged.
 
     Example::
 
         model = hvd.load_model("model.keras", backward_passes_per_step=2)
     """
-    known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
-    model = keras.models.load_model(filepath, {**known, **(custom_objects or {})})
+    custom_classes = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+    model = keras.models.load_model(filepath, {**custom_classes, **(custom_objects or {})})
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not is_distributed(optimizer):
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
         if keras.config.backend() == "tensorflow":
-            # The file has what "auto" meant for the optimizer that was saved. XLA of TensorFlow
-            # cannot compile a distributed one.
+            # The file contains the value that "auto" had for the saved optimizer. XLA of TensorFlow
+            # cannot compile a distributed optimizer.
             model.jit_compile = False
     return model

@@ -1,7 +1,7 @@
-"""Keep XLA away from models with a distributed optimizer, on the TensorFlow backend of Keras.
+"""Do not let XLA compile models with a distributed optimizer, on the TensorFlow backend of Keras.
 
 XLA of TensorFlow cannot compile operations of other libraries. With jit_compile="auto", Keras uses
-XLA if the machine has a GPU, and checks only the layers.
+XLA if the machine has a GPU and XLA can compile the layers. It does not check the optimizer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import keras
 from farandole.errors import CallError
 from farandole.keras.variables import optimizers_of
 
-_RESOLVE = "_resolve_auto_jit_compile"  # of keras.Model; not public
+_RESOLVE_METHOD = "_resolve_auto_jit_compile"  # of keras.Model; not public
 _FRAMES_MAX = 30  # between a model's train_step() and its optimizer's apply()
 
 
 @functools.cache  # once in a process
 def disable_auto_xla(is_distributed: Callable[[Any], bool]) -> None:
     """Let jit_compile="auto" mean False for models that have a distributed optimizer."""
-    resolve = getattr(keras.Model, _RESOLVE, None)
+    resolve = getattr(keras.Model, _RESOLVE_METHOD, None)
     if keras.config.backend() != "tensorflow" or resolve is None:
         return
 
@@ -31,18 +31,20 @@ def disable_auto_xla(is_distributed: Callable[[Any], bool]) -> None:
     def resolve_without_xla(model: Any) -> Any:
         return False if any(map(is_distributed, optimizers_of(model))) else resolve(model)
 
-    setattr(keras.Model, _RESOLVE, resolve_without_xla)
+    setattr(keras.Model, _RESOLVE_METHOD, resolve_without_xla)
 
 
 def check_no_xla(optimizer: Any) -> None:
-    """Raise CallError if the caller is a step of a model that XLA will compile. `optimizer` is one
-    of that model."""
+    """Raise CallError if the caller is the training step of a model that has this optimizer, and
+    XLA will compile that step."""
     if keras.config.backend() != "tensorflow":
         return
     frame: Any = sys._getframe(1)
     for _ in range(_FRAMES_MAX):
         model = frame.f_locals.get("self")
-        if isinstance(model, keras.Model) and any(one is optimizer for one in optimizers_of(model)):
+        if isinstance(model, keras.Model) and any(
+            candidate is optimizer for candidate in optimizers_of(model)
+        ):
             if model.jit_compile and not model.run_eagerly:
                 raise CallError(
                     "XLA of TensorFlow cannot compile the calls of a distributed optimizer: use "

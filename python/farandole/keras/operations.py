@@ -10,14 +10,13 @@ import numpy as np
 
 from farandole import numpy as numpy_arrays
 from farandole.call_documentation import documented
-from farandole.compression import AnyCompressor, NoneCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, NoneCompressor, checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.keras.backend import numpy_of, run_on_numpy, signed
+from farandole.keras.backend import as_signed, numpy_of, run_on_numpy
 from farandole.keras.variables import variables_of
 from farandole.operations import Allgather, Allreduce, Broadcast, Operation, Reducescatter
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 from farandole.training import parameter_check
 from farandole.training.variables import checked_variables, numbered_names
 
@@ -46,14 +45,14 @@ def allreduce(
 
         mean = hvd.allreduce(float(loss))
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     compressor = checked_compression(compression)
     if compressor is NoneCompressor:
         return _run(operation, value, name)
     sent, context = compressor.compress(keras.ops.convert_to_tensor(value))
     result = run_on_numpy(operation, [numpy_of(sent)], name)[0]
-    whole = compressor.decompress(keras.ops.convert_to_tensor(result), context)
-    return whole if _is_of_tensorflow(value) else numpy_of(whole)
+    decompressed = compressor.decompress(keras.ops.convert_to_tensor(result), context)
+    return decompressed if _is_of_tensorflow(value) else numpy_of(decompressed)
 
 
 @documented
@@ -64,7 +63,8 @@ def allgather(value: Any, name: str | None = None, process_set: Group = global_p
     operation, array = Allgather(process_set), numpy_of(value)
     if array.dtype.name != "bfloat16":
         return _run(operation, value, name)
-    # NumPy cannot use memory of the engine that has this dtype, so the bits are sent as integers.
+    # NumPy cannot read results of this dtype from the engine's memory, so the bits are sent as
+    # integers.
     result = run_on_numpy(operation, [array.view(np.int16)], name)[0].view(array.dtype)
     return keras.ops.convert_to_tensor(result) if _is_of_tensorflow(value) else result
 
@@ -107,23 +107,23 @@ def broadcast_variables(
     """Give the variables the values of root_rank, in one batch.
 
     Args:
-        variables: Variables of Keras, such as model.weights, the same on all members.
-            model.variables also has the states of seed generators, with which all members would
-            drop the same units.
-        root_rank: The rank of the world whose values all members get.
+        variables: Variables of Keras, such as model.weights, the same on all members. Do not pass
+            model.variables: it also has the states of seed generators, which must differ between
+            the members, because dropout uses them.
+        root_rank: The rank, counted in the world, that sends its values to all members.
         process_set: The group; by default all ranks.
 
     Raises:
         CallError: The members give different shapes or dtypes, or a value is not a variable.
         GroupLostError: A member has left or died.
     """
-    listed = checked_variables(variables)
-    if not listed:
+    variable_list = checked_variables(variables)
+    if not variable_list:
         return
-    values = [numpy_of(variable) for variable in listed]
+    values = [numpy_of(variable) for variable in variable_list]
     operation = Broadcast(process_set, root_rank)
-    results = run_on_numpy(operation, [signed(value) for value in values], "variables")
-    for variable, value, result in zip(listed, values, results, strict=True):
+    results = run_on_numpy(operation, [as_signed(value) for value in values], "variables")
+    for variable, value, result in zip(variable_list, values, results, strict=True):
         variable.assign(result.view(value.dtype))
 
 
@@ -149,9 +149,11 @@ def check_parameters(
     Args:
         params: A model, or variables such as model.weights. A model means its weights and the
             variables of its optimizers, without the states of seed generators.
-        name: The name of the call. None: check_parameters.
+        name: The name of the call. If it is None, the name is `check_parameters`.
         process_set: The group.
     """
-    listed = variables_of(params) if isinstance(params, keras.Model) else list(params)
-    named = list(zip(numbered_names(listed), map(numpy_of, listed), strict=True))
-    parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
+    variable_list = variables_of(params) if isinstance(params, keras.Model) else list(params)
+    named_arrays = list(
+        zip(numbered_names(variable_list), map(numpy_of, variable_list), strict=True)
+    )
+    parameter_check.check(numpy_arrays, named_arrays, process_set, name, advice=_ADVICE)

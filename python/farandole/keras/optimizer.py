@@ -1,8 +1,8 @@
 """Optimizers of Keras with the gradients of all ranks combined.
 
-The optimizer keeps its class. An object replaces its methods apply() and stateless_apply(); the
-trainers of all backends call one of these two. The object combines the gradients and then calls the
-method of the class.
+The optimizer keeps its class. A GradientHook replaces its methods apply() and stateless_apply();
+the trainers of all backends call one of these two. The hook combines the gradients and then calls
+the method of the class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from farandole.training.optimizer_arguments import checked_optimizer_op, checked
 
 
 class GradientHook:
-    """Replaces methods of one optimizer."""
+    """Replaces methods of one optimizer, so that the optimizer combines gradients."""
 
     def __init__(
         self, optimizer: Any, combiner: GradientCombiner, expects_scaled_loss: bool = False
@@ -39,7 +39,7 @@ class GradientHook:
         self._has_combined = False  # while the class's stateless_apply() runs
         # If the optimizer was built before, its model may have compiled a step with it, and that
         # step does not combine gradients.
-        self.step_may_be_old = bool(optimizer.built)
+        self.may_have_old_step = bool(optimizer.built)
         self._expects_scaled_loss = expects_scaled_loss
         self._combined = outside_compiler(self._combine)
 
@@ -49,18 +49,21 @@ class GradientHook:
         self._optimizer.register_local_var = self.register_local_var
         if self._expects_scaled_loss:
             self._optimizer.scale_loss = self.scale_loss
-        # Keras copies an optimizer by pickling it. A pickle knows only the class, so this method
-        # replaces the usual one.
-        self._optimizer.__reduce__ = self.reduce
+        # Keras copies an optimizer by pickling it. A pickle contains only the class, so the copy
+        # would lack the methods of this hook.
+        self._optimizer.__reduce__ = self.reduce_for_pickle
         self._optimizer.from_config = self.from_config
 
     def register_local_var(self, variable: Any) -> None:
-        """Leave the gradient of this variable as it is on this rank."""
+        """Do not combine the gradient of this variable: this rank uses its own."""
         self._check_local_clipping()
         self._combiner.add_local(variable)
 
     def _check_local_clipping(self) -> None:
-        if any(one.global_clipnorm is not None for one in _updating(self._optimizer)):
+        if any(
+            optimizer.global_clipnorm is not None
+            for optimizer in _updating_optimizers(self._optimizer)
+        ):
             raise CallError(
                 "an optimizer with global_clipnorm cannot have local variables: the norm would "
                 "include their gradients, which differ by rank, so the ranks would clip the shared "
@@ -68,38 +71,45 @@ class GradientHook:
             )
 
     def local_variables(self, variables: Sequence[Any]) -> list[Any]:
-        """Return those of the variables that are local, and the variables that the optimizer keeps
-        for each of them, such as its momentum."""
-        found = list(filter(self._combiner.is_local, variables))
-        for inner in _updating(self._optimizer):
-            trained = inner._trainable_variables
-            # Optimizers of Keras have lists with such a variable for each trained variable.
-            lists = [
+        """Return the local variables among `variables`, and the variables that the optimizer keeps
+        for each local variable, such as its momentum."""
+        result_variables = list(filter(self._combiner.is_local, variables))
+        for optimizer in _updating_optimizers(self._optimizer):
+            trained_variables = optimizer._trainable_variables
+            # An optimizer of Keras keeps such variables in lists that are as long as the list of
+            # trained variables.
+            variable_lists = [
                 value
-                for name, value in vars(inner).items()
+                for name, value in vars(optimizer).items()
                 if isinstance(value, list)
-                and len(value) == len(trained)
+                and len(value) == len(trained_variables)
                 and name not in ("_variables", "_trainable_variables")
             ]
-            places = [i for i, variable in enumerate(trained) if self._combiner.is_local(variable)]
-            kept = [values[i] for values in lists for i in places]
-            found += [variable for variable in kept if isinstance(variable, keras.Variable)]
-        return found
+            indices = [
+                i
+                for i, variable in enumerate(trained_variables)
+                if self._combiner.is_local(variable)
+            ]
+            slot_variables = [values[i] for values in variable_lists for i in indices]
+            result_variables += [
+                variable for variable in slot_variables if isinstance(variable, keras.Variable)
+            ]
+        return result_variables
 
     def scale_loss(self, loss: Any) -> Any:
         self._expects_scaled_loss = False
         return type(self._optimizer).scale_loss(self._optimizer, loss)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        original = type(self._optimizer).apply
+        class_apply = type(self._optimizer).apply
         if self._has_combined:
-            return original(self._optimizer, grads, trainable_variables)
+            return class_apply(self._optimizer, grads, trainable_variables)
         self._check_outside_loss_scaling(sys._getframe(1).f_locals.get("self"))
         check_no_xla(self._optimizer)
         # Only the trainer for JAX passes no variables. It has already built the optimizer.
-        given = None if trainable_variables is None else list(trainable_variables)
-        combined = self._combined(grads, given or self._optimizer._trainable_variables)
-        return original(self._optimizer, combined, given)
+        given_variables = None if trainable_variables is None else list(trainable_variables)
+        combined = self._combined(grads, given_variables or self._optimizer._trainable_variables)
+        return class_apply(self._optimizer, combined, given_variables)
 
     def stateless_apply(
         self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any
@@ -130,14 +140,15 @@ class GradientHook:
                 stacklevel=4,
             )
         if self._combiner.has_local:
-            self._check_local_clipping()  # a MultiOptimizer may have made more optimizers
+            # Since the variables were registered, a MultiOptimizer may have made more optimizers.
+            self._check_local_clipping()
             if isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
                 return self._combiner.combined_with_overflow(gradients, variables)
         return self._combiner.combined(gradients, variables)
 
     def _check_outside_loss_scaling(self, caller: Any) -> None:
-        """A LossScaleOptimizer calls its inner optimizer only if the gradients of this rank are
-        finite. So the ranks would not make the same calls."""
+        """Raise CallError if this is the inner optimizer of a LossScaleOptimizer, which calls it
+        only if the gradients of this rank are finite. So the ranks would make different calls."""
         is_loss_scaling = isinstance(caller, keras.optimizers.LossScaleOptimizer)
         if is_loss_scaling and caller is not self._optimizer:
             raise CallError(
@@ -151,24 +162,29 @@ class GradientHook:
         GradientHook(optimizer, self._combiner, self._expects_scaled_loss).install()
         return optimizer
 
-    def reduce(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def reduce_for_pickle(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if self._combiner.has_local:
             raise CallError(
                 "an optimizer with local variables cannot be copied, because the copy would not "
                 "know them: make a new optimizer, and register them there"
             )
-        kind: Any = type(self._optimizer)
-        make, arguments = kind.__reduce__(self._optimizer)
-        return _make_again, (self._combiner, make, arguments, self._expects_scaled_loss)
+        optimizer_class: Any = type(self._optimizer)
+        make_optimizer, arguments = optimizer_class.__reduce__(self._optimizer)
+        return _unpickle_distributed, (
+            self._combiner,
+            make_optimizer,
+            arguments,
+            self._expects_scaled_loss,
+        )
 
 
-def _make_again(
+def _unpickle_distributed(
     combiner: GradientCombiner,
-    make: Callable[..., Any],
+    make_optimizer: Callable[..., Any],
     arguments: tuple[Any, ...],
     expects_scaled_loss: bool,
 ) -> Any:
-    optimizer = make(*arguments)
+    optimizer = make_optimizer(*arguments)
     GradientHook(optimizer, combiner, expects_scaled_loss).install()
     return optimizer
 
@@ -181,26 +197,26 @@ def drop_old_step(model: Any, optimizers: Sequence[Any]) -> None:
     """Let the model compile its step again if it may have compiled the step before one of its
     optimizers was distributed."""
     hooks = [hook for hook in map(_hook_of, optimizers) if hook is not None]
-    if not any(hook.step_may_be_old for hook in hooks):
+    if not any(hook.may_have_old_step for hook in hooks):
         return
     for hook in hooks:
-        hook.step_may_be_old = False
+        hook.may_have_old_step = False
     if getattr(model, "train_function", None) is None:
         return
     drop_compiled_step(model)
-    model.make_train_function()  # fit() may have begun
+    model.make_train_function()  # if fit() has already called this, it does not call it again
 
 
 def local_variables_of(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
-    """Return those of the variables that are local on this rank, with the variables that the
-    optimizer keeps for each of them."""
+    """Return the variables that are local on this rank, and the variables that the optimizer keeps
+    for each of them."""
     hook = _hook_of(optimizer)
     return [] if hook is None else hook.local_variables(variables)
 
 
-def _updating(optimizer: Any) -> list[Any]:
-    """Return the optimizers that update variables: the one inside of a LossScaleOptimizer, and
-    those of a MultiOptimizer."""
+def _updating_optimizers(optimizer: Any) -> list[Any]:
+    """Return the optimizers that update variables. A LossScaleOptimizer contains one such
+    optimizer, and a MultiOptimizer contains several."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return list(getattr(inner, "optimizers", [inner]))
 
@@ -230,10 +246,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """Make an optimizer combine the gradients of all ranks before it applies them, and return it.
 
     The optimizer keeps its class, and copies of it combine gradients, too. But a model that is
-    loaded by keras.models.load_model() has a new optimizer, which does not: use load_model() of
-    this module. With the dtype policy "mixed_float16", the result is a LossScaleOptimizer around
-    the optimizer, which compile() would otherwise add. A training loop of the program must then
-    compute the gradients of optimizer.scale_loss(loss).
+    loaded by keras.models.load_model() has a new optimizer, which does not combine gradients: use
+    load_model() of this module. With the dtype policy "mixed_float16", the result is a
+    LossScaleOptimizer around the optimizer, which compile() would otherwise add. A custom training
+    loop must then compute the gradients of optimizer.scale_loss(loss).
 
     Args:
         optimizer: An optimizer of Keras 3.
@@ -279,14 +295,15 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         groups,
     )
     if passes > 1:
-        _accumulate(optimizer, passes)
+        _set_accumulation(optimizer, passes)
         if not average_aggregated_gradients:
-            combiner.multiply_by(passes)  # Keras averages
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    must_scale = not scales and keras.config.dtype_policy().name == "mixed_float16"
-    if must_scale:
+            # Keras averages the gradients of the passes, so multiply to get their sum.
+            combiner.multiply_by(passes)
+    is_loss_scaling = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    needs_loss_scaling = not is_loss_scaling and keras.config.dtype_policy().name == "mixed_float16"
+    if needs_loss_scaling:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
-    GradientHook(optimizer, combiner, expects_scaled_loss=must_scale).install()
+    GradientHook(optimizer, combiner, expects_scaled_loss=needs_loss_scaling).install()
     disable_auto_xla(is_distributed)
     return optimizer
 
@@ -308,9 +325,9 @@ def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Return a DistributedOptimizer() that leaves the gradients of `local_layers`, a layer or a
-    list of layers that are built, as they are on this rank. The other arguments are the same."""
-    local = variables_of_layers(local_layers)
+    """Return a DistributedOptimizer() that does not combine the gradients of `local_layers`, which
+    is a built layer or a list of built layers. The other arguments are the same."""
+    local_variables = variables_of_layers(local_layers)
     distributed = DistributedOptimizer(
         optimizer,
         name,
@@ -327,7 +344,7 @@ def PartialDistributedOptimizer(  # noqa: N802 - Horovod's name
         process_set,
         scale_local_gradients,
     )
-    for variable in local:
+    for variable in local_variables:
         distributed.register_local_var(variable)
     return distributed
 
@@ -345,15 +362,16 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
-def _accumulate(optimizer: Any, passes: int) -> None:
+def _set_accumulation(optimizer: Any, passes: int) -> None:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if hasattr(inner, "optimizers"):  # some of them may not exist yet
+    if hasattr(inner, "optimizers"):  # a MultiOptimizer may make some of its optimizers later
         raise CallError(
             f"backward_passes_per_step is {passes}, but a MultiOptimizer does not accumulate "
             f"gradients: give gradient_accumulation_steps={passes} to each of its optimizers, "
             "which then average the gradients of several batches"
         )
-    if inner.gradient_accumulation_steps == passes:  # as after load_model()
+    # For example, load_model() has restored the setting.
+    if inner.gradient_accumulation_steps == passes:
         return
     if inner.built:
         raise CallError(

@@ -15,8 +15,8 @@ from farandole.reduce_op import Sum
 
 @keras.saving.register_keras_serializable("farandole")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
-    """keras.layers.BatchNormalization whose mean and variance in training are those of the batches
-    of all ranks. The ranks may have different numbers of examples.
+    """A keras.layers.BatchNormalization that, in training, uses the mean and the variance of the
+    batches of all ranks together. The ranks may have different numbers of examples.
 
     Args:
         fused: Must be False. Scripts that were written for Horovod pass it.
@@ -39,10 +39,10 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         axes = list(self._reduction_axes)
         # Numbers that the mask excludes may be NaN, so they are replaced by 0.
-        chosen = None if mask is None else _mask_of_all_numbers(mask, inputs)
+        elementwise_mask = None if mask is None else _elementwise_mask(mask, inputs)
 
         def masked(tensor: Any) -> Any:
-            return tensor if chosen is None else ops.where(chosen, tensor, 0)
+            return tensor if elementwise_mask is None else ops.where(elementwise_mask, tensor, 0)
 
         count, total = ops.sum(masked(ops.ones_like(inputs)), axes), ops.sum(masked(inputs), axes)
         count, total = ops.split(self._sum_of_all(ops.concatenate([count, total])), 2)
@@ -53,10 +53,10 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         return mean, self._sum_of_all(ops.sum(squares, axes)) / count
 
     def _sum_of_all(self, tensor: Any) -> Any:
-        if str(getattr(tensor, "device", "")) == "meta":  # torch infers a shape, without values
+        if str(getattr(tensor, "device", "")) == "meta":  # torch only infers the shape
             return tensor
         return frontend().allreduce(tensor, op=Sum, process_set=self._process_set)
 
 
-def _mask_of_all_numbers(mask: Any, inputs: Any) -> Any:
+def _elementwise_mask(mask: Any, inputs: Any) -> Any:
     return ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")

@@ -9,9 +9,9 @@ import keras
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return the optimizers that are attributes of the model, or in a list, tuple or dict that is
-    one. Attributes may have any name: a GAN, for example, has names of its own. The order is that
-    of the names, because ranks may have set the attributes in different orders."""
+    """Return the optimizers in the attributes of the model, also those in a list, tuple or dict.
+    The attributes may have any name, as in the model of a GAN. They are sorted by name, because
+    ranks may have set them in different orders."""
     values = [value for _, value in sorted(vars(model).items())]
     for value in values.copy():
         if isinstance(value, dict):
@@ -23,13 +23,18 @@ def optimizers_of(model: Any) -> list[Any]:
 
 def variables_of(model: Any, optimizers: Sequence[Any] | None = None) -> list[Any]:
     """Return the weights of a model and the variables of its optimizers. The states of seed
-    generators are left out: with the same state, all ranks would drop the same units.
+    generators are left out, so that dropout differs between the ranks.
 
-    `optimizers`: None means all those of the model."""
+    If `optimizers` is None, use all optimizers of the model."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()  # during fit(), JAX keeps the values elsewhere
-    chosen = optimizers_of(model) if optimizers is None else optimizers
-    return distinct([*model.weights, *(one for each in chosen for one in each.variables)])
+    chosen_optimizers = optimizers_of(model) if optimizers is None else optimizers
+    return distinct(
+        [
+            *model.weights,
+            *(variable for optimizer in chosen_optimizers for variable in optimizer.variables),
+        ]
+    )
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
@@ -38,8 +43,9 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def build_optimizer(model: Any, optimizer: Any) -> bool:
-    """Make the variables of the optimizer if those of the model exist. Return whether all of them
-    exist. Keras makes them in fit(), but on the TensorFlow backend only in the first step."""
+    """Create the variables of the optimizer if the variables of the model exist. Return whether
+    both exist now. Keras creates them in fit(), but on the TensorFlow backend only in the first
+    step."""
     is_model_built = all(layer.built for layer in model._flatten_layers())
     if optimizer is None:
         return is_model_built

@@ -14,7 +14,7 @@ from farandole import core
 from farandole.arrays import check_dtype
 from farandole.errors import CallError
 
-plain_types: tuple[type, ...] = (np.ndarray,)
+exact_array_types: tuple[type, ...] = (np.ndarray,)
 
 
 def is_array(value: object) -> bool:
@@ -50,7 +50,7 @@ def view_of(array: Any, source: Any, target: Any | None) -> core.BufferView:
     return core.BufferView(code, source.shape, source.ctypes.data, output)
 
 
-def received(memory: core.SharedArray) -> Any:
+def from_engine(memory: core.SharedArray) -> Any:
     return np.from_dlpack(memory)
 
 
@@ -70,7 +70,7 @@ def zeros_like(array: Any) -> Any:
     return np.zeros_like(array)
 
 
-def extended(array: Any, rows: int) -> Any:
+def padded_with_zeros(array: Any, rows: int) -> Any:
     return np.concatenate((array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)))
 
 
@@ -94,5 +94,5 @@ def bytes_of(array: Any) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def largest_difference(one: Any, other: Any) -> float:
-    return float(np.abs(np.asarray(one, float) - np.asarray(other, float)).max())
+def largest_difference(first: Any, second: Any) -> float:
+    return float(np.abs(np.asarray(first, float) - np.asarray(second, float)).max())

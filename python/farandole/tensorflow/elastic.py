@@ -12,9 +12,9 @@ from farandole import elastic, lifecycle
 from farandole.elastic import ObjectState, reset_job, run_fn
 from farandole.errors import CallError
 from farandole.objects import broadcast_object
-from farandole.tensorflow.ops import FAILURES, converted
+from farandole.tensorflow.ops import FAILED_CALL_ERRORS, farandole_error_of
 from farandole.tensorflow.variables import broadcast_variables
-from farandole.training.variables import check_same_kinds
+from farandole.training.variables import check_same_variables
 
 if TYPE_CHECKING:
     from farandole.keras.elastic import KerasState as TensorFlowKerasState
@@ -33,23 +33,23 @@ def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
-    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    In an elastic job (`farandole run --min-workers`), the remaining processes form a new group and
+    continue from the last commit; new processes join at a later commit. In a job of fixed size,
     run() raises the error if a process is gone.
     """
 
-    return run_fn(func, reset_job, our_error)
+    return run_fn(func, reset_job, find_cause)
 
 
-def our_error(error: Exception) -> Exception:
-    """Return the error of the call inside tf.function that has caused this error of TensorFlow.
-    Return any other error as it is."""
-    return (converted(error) if isinstance(error, FAILURES) else None) or error
+def find_cause(error: Exception) -> Exception:
+    """Return the error of the call that has caused this error of TensorFlow inside tf.function, if
+    there is such a call. Return any other error unchanged."""
+    return (farandole_error_of(error) if isinstance(error, FAILED_CALL_ERRORS) else None) or error
 
 
 class Step(elastic.Step):
     __doc__ = elastic.Step.__doc__
-    _our_error = staticmethod(our_error)
+    _find_cause = staticmethod(find_cause)
 
 
 class TensorFlowState(ObjectState):
@@ -71,8 +71,8 @@ class TensorFlowState(ObjectState):
                 "an eager program has no list of its variables: give them, "
                 "hvd.elastic.TensorFlowState(model.variables, …)"
             )
-        found = tf.compat.v1.global_variables() if variables is None else variables
-        self.variables, self.session = list(found), session
+        variable_list = tf.compat.v1.global_variables() if variables is None else variables
+        self.variables, self.session = list(variable_list), session
         self._values: list[Any] = []
         self._sync_operation: Any = None
         super().__init__(broadcast_object, lifecycle.rank, **objects)
@@ -91,8 +91,8 @@ class TensorFlowState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Give all ranks the variables and objects of rank 0 as they are now, and save them."""
-        check_same_kinds(self.variables, _ADVICE)
+        """Give all ranks the current variables and objects of rank 0, and save them."""
+        check_same_variables(self.variables, _ADVICE)
         if self.session is None:
             broadcast_variables(self.variables, root_rank=0)
         elif self.variables:
@@ -100,8 +100,8 @@ class TensorFlowState(ObjectState):
                 self._sync_operation = broadcast_variables(self.variables, root_rank=0)
             try:
                 self.session.run(self._sync_operation)
-            except FAILURES as error:
-                raise converted(error) or error from None
+            except FAILED_CALL_ERRORS as error:
+                raise farandole_error_of(error) or error from None
         super().sync()
         self._save_variables()
 

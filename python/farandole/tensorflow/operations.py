@@ -18,12 +18,11 @@ import tensorflow as tf
 
 from farandole import arguments, calls
 from farandole.call_documentation import documented
-from farandole.compression import AnyCompressor, NoneCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, NoneCompressor, checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.operations import Allgather, Allreduce, Alltoall, Broadcast, Operation, Reducescatter
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 from farandole.tensorflow import ops
 from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.sparse import allreduce_slices
@@ -56,7 +55,7 @@ def allreduce(
 
         mean = hvd.allreduce(tf.constant([float(hvd.rank())]))
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     if isinstance(tensor, tf.IndexedSlices):
         return allreduce_slices([tensor], operation, compression, name)[0]
     return run(operation, [tensor], name, compression)[0]
@@ -78,23 +77,26 @@ def grouped_allreduce(
     name: str | None = None,
 ) -> list[Any]:
     """Return the result of an allreduce for each tensor. The dense tensors are sent as one batch,
-    and the tf.IndexedSlices as another one. All members give a tf.IndexedSlices at the same places
-    of the list. If the list is empty, nothing is sent, and the result is an empty list."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    and the tf.IndexedSlices as another one. All members must have a tf.IndexedSlices at the same
+    places of the list. If the list is empty, nothing is sent, and the result is an empty list."""
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     if isinstance(tensors, (list, tuple)) and not tensors:
         return []
-    listed, base = arguments.checked_batch(tensors), arguments.call_name(name)
-    sparse = [i for i, tensor in enumerate(listed) if isinstance(tensor, tf.IndexedSlices)]
-    dense = [i for i in range(len(listed)) if i not in sparse]
+    tensor_list, base_name = arguments.checked_batch(tensors), arguments.call_name(name)
+    sparse_indices = [
+        i for i, tensor in enumerate(tensor_list) if isinstance(tensor, tf.IndexedSlices)
+    ]
+    dense_indices = [i for i in range(len(tensor_list)) if i not in sparse_indices]
     results: dict[int, Any] = {}
-    if dense:
-        batch = run(operation, [listed[i] for i in dense], name, compression)
-        results.update(zip(dense, batch, strict=True))
-    if sparse:
-        slices, name_of_slices = [listed[i] for i in sparse], f"{base}.sparse" if base else None
+    if dense_indices:
+        batch = run(operation, [tensor_list[i] for i in dense_indices], name, compression)
+        results.update(zip(dense_indices, batch, strict=True))
+    if sparse_indices:
+        slices = [tensor_list[i] for i in sparse_indices]
+        name_of_slices = f"{base_name}.sparse" if base_name else None
         batch = allreduce_slices(slices, operation, compression, name_of_slices)
-        results.update(zip(sparse, batch, strict=True))
-    return [results[i] for i in range(len(listed))]
+        results.update(zip(sparse_indices, batch, strict=True))
+    return [results[i] for i in range(len(tensor_list))]
 
 
 @documented
@@ -162,8 +164,8 @@ def alltoall(
     """Send each member a part of the rows, and return the rows that this rank has received, in the
     order of the ranks. With splits, return a pair: the rows, and how many rows came from each
     member (int32)."""
-    given = None if splits is None else [splits]
-    return _alltoall([tensor], given, name, process_set)[0]
+    split_lists = None if splits is None else [splits]
+    return _alltoall([tensor], split_lists, name, process_set)[0]
 
 
 @documented
@@ -174,9 +176,11 @@ def grouped_alltoall(
     process_set: Group = global_process_set,
 ) -> list[Any]:
     """Return the result of an alltoall for each tensor of the list."""
-    checked = arguments.checked_batch(tensors)
-    given = None if splits is None else arguments.batch_splits(splits, len(checked))
-    return _alltoall(checked, given, name, process_set)
+    tensor_list = arguments.checked_batch(tensors)
+    split_lists = (
+        None if splits is None else arguments.checked_batch_splits(splits, len(tensor_list))
+    )
+    return _alltoall(tensor_list, split_lists, name, process_set)
 
 
 # size waiver: Horovod's arguments
@@ -289,12 +293,12 @@ def _alltoall(
     tensors: Sequence[Any], splits: Sequence[Any] | None, name: str | None, process_set: Group
 ) -> list[Any]:
     inputs = [ops.checked_tensor(tensor) for tensor in tensors]
-    vectors = (
+    split_vectors = (
         [tf.constant([], tf.int64)] * len(inputs)  # equal parts
         if splits is None
-        else [_splits_vector(part) for part in splits]
+        else [_splits_vector(split) for split in splits]
     )
-    results = ops.run(Alltoall(process_set, None), inputs, name, vectors)
+    results = ops.run(Alltoall(process_set, None), inputs, name, split_vectors)
     if splits is None:
         return results.tensors
     counts = [tf.cast(rows, tf.int32) for rows in results.received_rows]

@@ -13,9 +13,9 @@ from farandole.compression import AnyCompressor
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp
-from farandole.tensorflow.accumulation import Accumulation
+from farandole.tensorflow.accumulation import GradientAccumulator
 from farandole.tensorflow.compression import Compression
-from farandole.tensorflow.gradients import TensorFlowGradients
+from farandole.tensorflow.gradients import TensorFlowGradientFunctions
 from farandole.training.gradients import GradientCombiner
 from farandole.training.optimizer_arguments import checked_optimizer_op, checked_passes
 
@@ -30,15 +30,15 @@ class _DistributedOptimizer(_V1Optimizer):
         self,
         optimizer: Any,
         combiner: GradientCombiner,
-        accumulation: Accumulation | None,
+        accumulator: GradientAccumulator | None,
         name: str | None,
         use_locking: bool,
     ) -> None:
         super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
-        self._inner, self._combiner, self._accumulation = optimizer, combiner, accumulation
+        self._inner, self._combiner, self._accumulator = optimizer, combiner, accumulator
 
     def register_local_var(self, variable: Any) -> None:
-        """Leave the gradient of this variable as it is on this rank."""
+        """Do not combine the gradient of this variable: this rank uses its own."""
         self._combiner.add_local(variable)
 
     def compute_gradients(self, *args: Any, **options: Any) -> list[tuple[Any, Any]]:
@@ -46,23 +46,25 @@ class _DistributedOptimizer(_V1Optimizer):
         pairs = self._inner.compute_gradients(*args, **options)
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
-        combine = self._accumulation or self._combiner
-        return list(zip(combine.combined(gradients, variables), variables, strict=True))
+        combiner = self._accumulator or self._combiner
+        return list(zip(combiner.combined(gradients, variables), variables, strict=True))
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
         """Apply the gradients that compute_gradients() has returned. If gradients of several passes
-        are added up, do so after the last pass only. Add 1 to `global_step` in each pass."""
+        are added up, apply them only after the last pass. Add 1 to `global_step` in each pass."""
 
         def apply() -> Any:
             return self._inner.apply_gradients(grads_and_vars, global_step, name)
 
-        def count() -> Any:
+        def count_pass() -> Any:
             return None if global_step is None else tf.compat.v1.assign_add(global_step, 1)
 
         return (
-            apply() if self._accumulation is None else self._accumulation.after_pass(apply, count)
+            apply()
+            if self._accumulator is None
+            else self._accumulator.run_after_pass(apply, count_pass)
         )
 
     def get_slot(self, *args: Any, **options: Any) -> Any:
@@ -105,7 +107,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         compression: The form in which gradients are sent, such as Compression.fp16.
         sparse_as_dense: Convert each tf.IndexedSlices to a dense tensor before it is sent.
         backward_passes_per_step: Add up the gradients of this many passes, then send and apply
-            them. In an elastic job, only optimizers of Keras 3 can do so.
+            them. In an elastic job, only optimizers of Keras 3 can do this.
         op: Average or Sum.
         gradient_predivide_factor: For Average: the gradients are divided by this number before the
             sum. The sum is multiplied by this number and divided by the number of members.
@@ -150,7 +152,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             "last commit: use an optimizer of Keras 3"
         )
     combiner = GradientCombiner(
-        TensorFlowGradients(),
+        TensorFlowGradientFunctions(),
         op,
         compression,
         process_set,
@@ -160,8 +162,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         num_groups,
         groups,
     )
-    several = Accumulation(combiner, passes, average_aggregated_gradients) if passes > 1 else None
-    return _DistributedOptimizer(optimizer, combiner, several, name, use_locking)
+    accumulator = (
+        GradientAccumulator(combiner, passes, average_aggregated_gradients) if passes > 1 else None
+    )
+    return _DistributedOptimizer(optimizer, combiner, accumulator, name, use_locking)
 
 
 def _is_of_keras(optimizer: Any) -> bool:

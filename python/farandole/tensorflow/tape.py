@@ -12,7 +12,7 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp
 from farandole.tensorflow.compression import Compression
-from farandole.tensorflow.gradients import TensorFlowGradients
+from farandole.tensorflow.gradients import TensorFlowGradientFunctions
 from farandole.training.gradients import GradientCombiner, variables_of_layers
 
 
@@ -24,9 +24,10 @@ class _DistributedTape(tf.GradientTape):
         self._inner, self._combiner = tape, combiner
 
     def register_local_source(self, source: Any) -> None:
-        """Leave the gradient of this variable as it is on this rank. If it has an overflow on some
-        rank, gradient() returns an overflow on all ranks, so that a LossScaleOptimizer skips the
-        same steps on all ranks. Do not clip by a norm of all gradients: it would differ by rank.
+        """Do not combine the gradient of this variable: this rank uses its own. If it has an
+        overflow on some rank, gradient() returns an overflow on all ranks, so that a
+        LossScaleOptimizer skips the same steps on all ranks. Do not clip by a norm of all
+        gradients: it would differ by rank.
         """
         self._combiner.add_local(source)
 
@@ -43,13 +44,15 @@ class _DistributedTape(tf.GradientTape):
         All members must call it for the same variables. `use_generic_names` is ignored; scripts
         that were written for Horovod pass it.
         """
-        found = self._inner.gradient(target, sources, output_gradients, unconnected_gradients)
+        own_gradients = self._inner.gradient(
+            target, sources, output_gradients, unconnected_gradients
+        )
         combine = (
             self._combiner.combined_with_overflow
             if self._combiner.has_local
             else self._combiner.combined
         )
-        combined = combine(tf.nest.flatten(found), tf.nest.flatten(sources))
+        combined = combine(tf.nest.flatten(own_gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, combined)
 
     def __enter__(self) -> Any:
@@ -129,7 +132,7 @@ def DistributedGradientTape(  # noqa: N802 - Horovod's name
     return _DistributedTape(
         gradtape,
         GradientCombiner(
-            TensorFlowGradients(),
+            TensorFlowGradientFunctions(),
             op,
             compression,
             process_set,
@@ -157,8 +160,8 @@ def PartialDistributedGradientTape(  # noqa: N802 - Horovod's name
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> _DistributedTape:
-    """Return a DistributedGradientTape() that leaves the gradients of `local_layers`, a layer or a
-    list of layers that are built, as they are on this rank. The other arguments are the same."""
+    """Return a DistributedGradientTape() that does not combine the gradients of `local_layers`,
+    which is a built layer or a list of built layers. The other arguments are the same."""
     tape = DistributedGradientTape(
         gradtape,
         device_dense,

@@ -1,4 +1,4 @@
-"""Give all ranks the same variables, and check that they have them."""
+"""Give all ranks the same variables, and check that the variables are the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broadcast_variables(
 
     Args:
         variables: Variables of TensorFlow or of Keras, the same on all members.
-        root_rank: The rank of the world whose values all members get.
+        root_rank: The rank, counted in the world, that sends its values to all members.
         process_set: The group; by default all ranks.
         inplace: Ignored. Scripts that were written for Horovod pass it.
 
@@ -55,17 +55,17 @@ def broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[Any]:
-    """Give the variables the values of root_rank, in one batch, and return what their assign() has
-    returned. The arguments are those of broadcast_variables(); `name` is the name of the call."""
-    listed = checked_variables(variables)
-    if not listed:
+    """Give the variables the values of root_rank, in one batch, and return the results of their
+    assign(). The arguments are those of broadcast_variables(); `name` is the name of the call."""
+    variable_list = checked_variables(variables)
+    if not variable_list:
         return []
-    values = [_signed(tf.convert_to_tensor(variable)) for variable in listed]
-    name = name or ops.name_of_our_own("variables")
+    values = [_as_signed(tf.convert_to_tensor(variable)) for variable in variable_list]
+    name = name or ops.generated_name("variables")
     results = grouped_broadcast(values, root_rank, name, process_set)
     return [
-        variable.assign(_as_before(result, variable))
-        for variable, result in zip(listed, results, strict=True)
+        variable.assign(_from_signed(result, variable))
+        for variable, result in zip(variable_list, results, strict=True)
     ]
 
 
@@ -87,7 +87,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     """Give all variables of a TensorFlow 1 graph the values of root_rank when a session begins.
 
     Args:
-        root_rank: The rank whose values all ranks get.
+        root_rank: The rank that sends its values to all ranks.
         device: Ignored. Scripts that were written for Horovod pass it.
     """
 
@@ -117,28 +117,30 @@ def check_parameters(
     Args:
         params: Variables or tensors, such as model.variables, or a dict with their names. They are
             compared in their order, or by name.
-        name: The name of the call. None: check_parameters.
+        name: The name of the call. If it is None, the name is `check_parameters`.
         process_set: The group.
     """
     if isinstance(params, dict):
-        named = [(key, _numpy(value)) for key, value in params.items()]
+        named_arrays = [(key, _numpy_of(value)) for key, value in params.items()]
     else:
-        listed = list(params) if isinstance(params, Iterable) else [params]
-        named = list(zip(numbered_names(listed), map(_numpy, listed), strict=True))
-    parameter_check.check(numpy_arrays, named, process_set, name, advice=_ADVICE)
+        variable_list = list(params) if isinstance(params, Iterable) else [params]
+        named_arrays = list(
+            zip(numbered_names(variable_list), map(_numpy_of, variable_list), strict=True)
+        )
+    parameter_check.check(numpy_arrays, named_arrays, process_set, name, advice=_ADVICE)
 
 
-def _numpy(value: Any) -> Any:
+def _numpy_of(value: Any) -> Any:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _signed(value: Any) -> Any:
-    """Return the bits of unsigned numbers in a dtype that the engine sends: see
-    farandole.arrays.SIGNED_DTYPES. Return any other value as it is."""
+def _as_signed(value: Any) -> Any:
+    """Return an array of uint32 or uint64 as signed integers with the same bits, which the engine
+    can send. Return any other value unchanged."""
     dtype = SIGNED_DTYPES.get(value.dtype.name)
     return value if dtype is None else tf.bitcast(value, tf.as_dtype(dtype))
 
 
-def _as_before(result: Any, variable: Any) -> Any:
+def _from_signed(result: Any, variable: Any) -> Any:
     dtype = tf.as_dtype(variable.dtype)
     return tf.bitcast(result, dtype) if dtype.name in SIGNED_DTYPES else result

@@ -29,7 +29,7 @@ start = functools.partial(operations.start, torch_tensors)
 start_batch = functools.partial(operations.start_batch, torch_tensors)
 
 
-class _InPlace(PreparedCall[torch.Tensor]):
+class _InPlaceCall(PreparedCall[torch.Tensor]):
     """A call that writes into its tensor. Its `finish` is a method and not a closure, because
     making a closure costs time."""
 
@@ -41,7 +41,7 @@ class _InPlace(PreparedCall[torch.Tensor]):
         self.memory = memory
         self.in_place = tensor if memory is tensor else None
 
-    def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
+    def finish(self, engine: core.Engine, handle: int) -> torch.Tensor:
         engine.check_call_outcome(self.call)
         return _with_result(self.tensor, self.memory)
 
@@ -68,7 +68,7 @@ def _prepare_in_place(
     operation: Operation, tensor: torch.Tensor, name: str
 ) -> PreparedCall[torch.Tensor]:
     memory, view = _borrow_for_writing(tensor)
-    return _InPlace(operation.make_call(name, view), tensor, memory)
+    return _InPlaceCall(operation.make_call(name, view), tensor, memory)
 
 
 def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
@@ -83,11 +83,11 @@ def run_in_place(operation: Operation, tensor: torch.Tensor, name: str | None) -
 
 
 def start_in_place(
-    operation: Operation, tensor: torch.Tensor, name: str | None, waits: bool = False
+    operation: Operation, tensor: torch.Tensor, name: str | None, blocking: bool = False
 ) -> Handle[torch.Tensor]:
     """Submit a call that writes its result into the tensor. farandole.calls.start() explains
-    `waits`."""
-    handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), waits)
+    `blocking`."""
+    handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), blocking)
     _count_write(tensor)
     return handle
 
@@ -96,13 +96,13 @@ def start_batch_in_place(
     operation: Operation,
     tensors: Sequence[torch.Tensor],
     name: str | None,
-    waits: bool = False,
+    blocking: bool = False,
 ) -> BatchHandle[torch.Tensor]:
     names = arguments.batch_names(name, len(arguments.checked_batch(tensors)))
     pairs = zip(tensors, names, strict=True)
     prepared = [_prepare_in_place(operation, *pair) for pair in pairs]
     check_no_overlap(tensors)
-    handle = calls.start_batch(prepared, waits)
+    handle = calls.start_batch(prepared, blocking)
     for tensor in tensors:
         _count_write(tensor)
     return handle
@@ -112,50 +112,52 @@ def _count_write(tensor: torch.Tensor) -> None:
     """Let autograd count a write to the tensor, so that it can detect stale values."""
     try:
         increment_version(tensor)
-    except RuntimeError:  # inference tensors have no count; a test before each write costs time
+    except RuntimeError:
+        # Inference tensors have no count. Testing for them before each write would cost time.
         if not tensor.is_inference():
             raise
 
 
 def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
-    """Run the operation to its end. If the tensor requires a gradient, so does the result."""
+    """Run the operation and return its result. If the tensor requires a gradient, so does the
+    result."""
     if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
-        return _with_gradients([operation], [tensor], name, grouped=False)[0]
-    return start(operation, tensor, name, with_rows, waits=True).wait()
+        return _run_with_gradients([operation], [tensor], name, is_batch=False)[0]
+    return start(operation, tensor, name, with_rows, blocking=True).wait()
 
 
 def run_batch(
     operations: Sequence[Operation], tensors: Sequence[torch.Tensor], name: str | None
 ) -> list[Received]:
     if torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors):
-        return _with_gradients(operations, tensors, name, grouped=True)
-    return start_batch(operations, tensors, name, with_rows, waits=True).wait()
+        return _run_with_gradients(operations, tensors, name, is_batch=True)
+    return start_batch(operations, tensors, name, with_rows, blocking=True).wait()
 
 
-def _with_gradients(
+def _run_with_gradients(
     operations: Sequence[Operation],
     tensors: Sequence[torch.Tensor],
     name: str | None,
-    grouped: bool,
+    is_batch: bool,
 ) -> list[Received]:
-    *outputs, received = _Operations.apply(operations, name, grouped, *tensors)
+    *outputs, received = _DifferentiableOperations.apply(operations, name, is_batch, *tensors)
     return list(zip(outputs, received, strict=True))
 
 
-class _Operations(torch.autograd.Function):
+class _DifferentiableOperations(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         operations: Sequence[Operation],
         name: str | None,
-        grouped: bool,
+        is_batch: bool,
         *tensors: torch.Tensor,
     ) -> Any:
-        if grouped:
+        if is_batch:
             results = run_batch(operations, tensors, name)
         else:
             results = [run(operations[0], tensors[0], name)]
-        ctx.operations, ctx.name, ctx.grouped = operations, name, grouped
+        ctx.operations, ctx.name, ctx.is_batch = operations, name, is_batch
         ctx.shapes = [tensor.shape for tensor in tensors]
         ctx.received = [received_rows for _, received_rows in results]
         return *(tensor for tensor, _ in results), ctx.received
@@ -166,17 +168,21 @@ class _Operations(torch.autograd.Function):
         # gradient of the same input. The last of `gradients` is unused, because it belongs to the
         # last output, ctx.received.
         differentiable = [i for i, g in enumerate(gradients[:-1]) if g.is_floating_point()]
-        backwards = [
+        backward_calls = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
             for i in differentiable
         ]
         name = arguments.gradient_name(ctx.name)
-        if ctx.grouped:
-            operations = [backward.operation for backward in backwards]
-            results = run_batch(operations, [backward.array for backward in backwards], name)
+        if ctx.is_batch:
+            operations = [backward_call.operation for backward_call in backward_calls]
+            results = run_batch(
+                operations, [backward_call.array for backward_call in backward_calls], name
+            )
         else:
-            results = [run(backwards[0].operation, backwards[0].array, name)]
+            results = [run(backward_calls[0].operation, backward_calls[0].array, name)]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
-        for i, backward, (tensor, _) in zip(differentiable, backwards, results, strict=True):
-            input_gradients[i] = backward.finish(tensor)
+        for i, backward_call, (tensor, _) in zip(
+            differentiable, backward_calls, results, strict=True
+        ):
+            input_gradients[i] = backward_call.finish(tensor)
         return None, None, None, *input_gradients

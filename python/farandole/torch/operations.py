@@ -15,9 +15,10 @@ is copied.
 
 If the members disagree, or if the call is invalid on one of them, all members raise a CallError
 with the same text: in the plain call, or in `synchronize`. A malformed call raises a CallError at
-once, and only on this rank: an argument of the wrong type, a dtype that cannot be sent, a name in
-use, a group without this rank. A malformed grouped call starts nothing. If a member is lost, the
-waiting call raises a GroupLostError. Several threads may make calls if all their calls have names.
+once, and only on this rank. Examples are an argument of the wrong type, a dtype that cannot be
+sent, a name in use, and a group without this rank. A malformed grouped call starts nothing. If a
+member is lost, the waiting call raises a GroupLostError. Several threads may make calls if all
+their calls have names.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ import torch
 
 from farandole import arguments
 from farandole.call_documentation import documented
-from farandole.compression import AnyCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, checked_compression
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle, Handle
 from farandole.operations import (
@@ -42,7 +42,7 @@ from farandole.operations import (
     Reducescatter,
     array_only,
 )
-from farandole.reduce_op import Average, ReduceOp, op_of
+from farandole.reduce_op import Average, ReduceOp, reduce_op_of
 from farandole.torch.calls import (
     run,
     run_batch,
@@ -86,7 +86,7 @@ def allreduce(
         mean = hvd.allreduce(torch.tensor([float(hvd.rank())]))
         total = hvd.allreduce(torch.ones(3), op=hvd.Sum)  # each element is hvd.size()
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
 
@@ -108,7 +108,7 @@ def allreduce_async(
         handle = hvd.allreduce_async(torch.ones(3), name="loss")
         mean = hvd.synchronize(handle)
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return start(operation, tensor, name, array_only)
 
 
@@ -124,7 +124,7 @@ def allreduce_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Write the result of an allreduce into the tensor and return the tensor."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return run_in_place(operation, tensor, name)
 
 
@@ -140,7 +140,7 @@ def allreduce_async_(
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Start an allreduce into the tensor and return its handle."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return start_in_place(operation, tensor, name)
 
 
@@ -162,8 +162,8 @@ def grouped_allreduce(
 
         first, second = hvd.grouped_allreduce([torch.ones(3), torch.ones(2, 2)], op=hvd.Sum)
     """
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return _run_each(operation, tensors, name, compression)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
+    return _run_batch(operation, tensors, name, compression)
 
 
 # size waiver: Horovod's arguments
@@ -178,7 +178,7 @@ def grouped_allreduce_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce and return one handle."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return start_batch(_one_per_tensor(operation, tensors), tensors, name, array_only)
 
 
@@ -194,8 +194,8 @@ def grouped_allreduce_(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     """Write the result of an allreduce into each tensor and return the tensors."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
-    return start_batch_in_place(operation, tensors, name, waits=True).wait()
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(operation, tensors, name, blocking=True).wait()
 
 
 # size waiver: Horovod's arguments
@@ -210,7 +210,7 @@ def grouped_allreduce_async_(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce into the tensors and return one handle."""
-    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, reduce_op_of(op, average), prescale_factor, postscale_factor)
     return start_batch_in_place(operation, tensors, name)
 
 
@@ -271,7 +271,7 @@ def grouped_broadcast(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     """Return, for each tensor of the list, the tensor of root_rank."""
-    return _run_each(Broadcast(process_set, root_rank), tensors, name)
+    return _run_batch(Broadcast(process_set, root_rank), tensors, name)
 
 
 @documented
@@ -295,7 +295,7 @@ def grouped_broadcast_(
 ) -> list[torch.Tensor]:
     """Write root_rank's values into each tensor and return the tensors."""
     operation = Broadcast(process_set, root_rank)
-    return start_batch_in_place(operation, tensors, name, waits=True).wait()
+    return start_batch_in_place(operation, tensors, name, blocking=True).wait()
 
 
 @documented
@@ -320,8 +320,8 @@ def allgather(
 
     Example::
 
-        mine = torch.full((hvd.rank() + 1, 2), hvd.rank())
-        rows = hvd.allgather(mine)  # with two ranks: one row of zeros, two rows of ones
+        own_rows = torch.full((hvd.rank() + 1, 2), hvd.rank())
+        rows = hvd.allgather(own_rows)  # with two ranks: one row of zeros, two rows of ones
     """
     return _run(Allgather(process_set), tensor, name)
 
@@ -341,7 +341,7 @@ def grouped_allgather(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     """Return the result of an allgather for each tensor."""
-    return _run_each(Allgather(process_set), tensors, name)
+    return _run_batch(Allgather(process_set), tensors, name)
 
 
 @documented
@@ -429,7 +429,7 @@ def grouped_alltoall(
 ) -> list[torch.Tensor] | list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the result of an alltoall for each tensor. `splits` is None, or a list with the splits
     of each tensor."""
-    results = run_batch(_alltoall_of_each(tensors, splits, process_set), tensors, name)
+    results = run_batch(_alltoall_per_tensor(tensors, splits, process_set), tensors, name)
     if splits is None:
         return [tensor for tensor, _ in results]
     return [_with_received_splits(*received) for received in results]
@@ -444,7 +444,7 @@ def grouped_alltoall_async(
 ) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
     """Start a grouped alltoall and return one handle. Each result is a pair. `splits` is None, or a
     list with the splits of each tensor."""
-    operations = _alltoall_of_each(tensors, splits, process_set)
+    operations = _alltoall_per_tensor(tensors, splits, process_set)
     return start_batch(operations, tensors, name, _with_received_splits)
 
 
@@ -500,7 +500,7 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """Return the result of a reducescatter for each tensor."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run_each(operation, tensors, name, compression)
+    return _run_batch(operation, tensors, name, compression)
 
 
 @documented
@@ -521,21 +521,23 @@ def _one_per_tensor(operation: Operation, tensors: Sequence[torch.Tensor]) -> li
     return [operation] * len(arguments.checked_batch(tensors))
 
 
-def _alltoall_of_each(
+def _alltoall_per_tensor(
     tensors: Sequence[torch.Tensor], splits: Sequence[Splits | None] | None, process_set: Group
 ) -> list[Alltoall]:
     count = len(arguments.checked_batch(tensors))
-    split_lists = [None] * count if splits is None else arguments.batch_splits(splits, count)
+    split_lists = (
+        [None] * count if splits is None else arguments.checked_batch_splits(splits, count)
+    )
     return [Alltoall(process_set, split_list) for split_list in split_lists]
 
 
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tensor, and the numbers of rows as int32, like Horovod, or as int64 if a number
-    needs it."""
-    fits = max(received_rows) <= _INT32_MAX
-    dtype = torch.int32 if fits else torch.int64
+    """Return the tensor and the numbers of received rows. These are int32, as in Horovod, or int64
+    if one of them does not fit into int32."""
+    fits_int32 = max(received_rows) <= _INT32_MAX
+    dtype = torch.int32 if fits_int32 else torch.int64
     return tensor, torch.tensor(received_rows, dtype=dtype, device="cpu")
 
 
@@ -551,7 +553,7 @@ def _run(
     return compression.decompress(run(operation, sent, name)[0], context)
 
 
-def _run_each(
+def _run_batch(
     operation: Operation,
     tensors: Sequence[torch.Tensor],
     name: str | None,

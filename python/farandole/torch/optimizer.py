@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 from farandole import arguments, lifecycle
-from farandole.compression import AnyCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, checked_compression
 from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, Period, global_process_set
-from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, ReduceOp, Sum, checked_op
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.compression import Compression
 from farandole.torch.dynamo import outside_dynamo
@@ -30,7 +29,7 @@ from farandole.training.optimizer_arguments import (
     checked_passes,
     parameters_by_group,
 )
-from farandole.training.pairing import paired
+from farandole.training.pairing import in_common_order
 from farandole.training.periodic_check import PeriodicCheck
 
 
@@ -54,8 +53,8 @@ def DistributedOptimizer(  # noqa: N802
     Gradients are combined by `op` over the process_set while backward() runs. backward() waits for
     them. step() combines the gradients that backward() has not combined. Every trained parameter
     takes part in every step; a rank without a gradient for it adds zeros. All ranks must freeze the
-    same parameters. A rank outside of the process_set trains alone; in an elastic job, as long as
-    it is outside.
+    same parameters. A rank outside of the process_set trains alone. In an elastic job, it trains
+    alone only until it becomes a member.
 
     The optimizer also has synchronize(), skip_synchronize(), set_backward_passes_per_step() and
     no_sync(). Use it from the thread that calls backward().
@@ -96,37 +95,38 @@ def DistributedOptimizer(  # noqa: N802
     """
     engine = lifecycle.engine()
     parameters = parameters_of(_checked_optimizer(optimizer).param_groups)
-    named = None if named_parameters is None else list(named_parameters)
-    names = checked_names(named, parameters)
+    named_parameter_list = None if named_parameters is None else list(named_parameters)
+    names = checked_names(named_parameter_list, parameters)
     passes = checked_passes(backward_passes_per_step)
     arguments.group_number(process_set)
-    op = checked(op)
-    factor = checked_factor(gradient_predivide_factor, op)
+    op = checked_op(op)
+    predivide_factor = checked_factor(gradient_predivide_factor, op)
     # If param_groups was made from a set, its order differs between the ranks.
-    places = {parameter: place for place, parameter in enumerate(names)}
-    ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
-    grouped = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
+    positions = {parameter_id: i for i, parameter_id in enumerate(names)}
+    ordered = sorted(parameters, key=lambda parameter: positions.get(id(parameter), 0))
+    parameter_groups = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
     compressor = checked_compression(compression)
-    settings = ReductionSettings(process_set, op, compressor, factor, sparse_as_dense)
+    settings = ReductionSettings(process_set, op, compressor, predivide_factor, sparse_as_dense)
     wrapped_class = type(optimizer)
-    base = _DistributedDeltas if op is Adasum else AnyDistributedOptimizer
-    distributed: Any = object.__new__(type(wrapped_class.__name__, (base, wrapped_class), {}))
+    base_class = _AdasumOptimizer if op is Adasum else AnyDistributedOptimizer
+    distributed: Any = object.__new__(type(wrapped_class.__name__, (base_class, wrapped_class), {}))
     distributed.__dict__.update(optimizer.__dict__)
-    distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
+    # A learning rate scheduler may have set this attribute, which calls the old step().
+    distributed.__dict__.pop("step", None)
     distributed._settings, distributed._passes = settings, passes
-    distributed._names, distributed._named = names, named
+    distributed._names, distributed._named_parameter_list = names, named_parameter_list
     # In an elastic job, a group of one may grow, and this rank may become a member later.
     is_alone = process_set.size() == 1 and not lifecycle.is_elastic()
     if is_alone or not (process_set.included() or lifecycle.is_elastic()):
         return distributed
     distributed._name = name = OptimizerName(process_set)
     if op is Adasum:
-        distributed._deltas = _Deltas(name, settings, names)
+        distributed._delta_combiner = _DeltaCombiner(name, settings, names)
     else:
-        distributed._gradients = Gradients(name, settings, passes, grouped, names)
+        distributed._gradients = Gradients(name, settings, passes, parameter_groups, names)
         distributed._gradients.add(parameters)
     if interval := int(engine.settings["FARANDOLE_CHECK_PARAMETERS"]):
-        distributed._check = PeriodicCheck(torch_tensors, interval, name, process_set)
+        distributed._periodic_check = PeriodicCheck(torch_tensors, interval, name, process_set)
     return distributed
 
 
@@ -150,7 +150,7 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
 
 
 # Two equal values of one of these types have the same text on all ranks.
-_PLAIN_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
+_PRINTED_TYPES = (bool, int, float, str, tuple, torch.Tensor, type(None))
 
 
 class AnyDistributedOptimizer(torch.optim.Optimizer):
@@ -163,12 +163,12 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     _name: OptimizerName  # not set when this rank trains alone
     _names: Mapping[int, str]  # of the named parameters, by id()
     # The argument. It keeps parameters alive that may be added later, so that each keeps its id().
-    _named: list[tuple[str, torch.Tensor]] | None
+    _named_parameter_list: list[tuple[str, torch.Tensor]] | None
     _gradients: Gradients | None = None  # None if this rank always trains alone
     _synchronizing = True
     # Whether a GradScaler, or a step() that has failed, has combined the gradients of this step.
     _has_combined = False
-    _check: PeriodicCheck | None = None
+    _periodic_check: PeriodicCheck | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Reject copy, deepcopy and pickle, which all call this method. A copy would have no hooks,
@@ -184,7 +184,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """Whether the wrapped step() unscales gradients and skips itself after an overflow. When
         GradScaler.step() asks, first combine the gradients; training/grad_scaler.py says why."""
-        scaler, gradients = scaler_in_step(sys._getframe(1)), self._combined_gradients
+        scaler, gradients = scaler_in_step(sys._getframe(1)), self._active_gradients
         if scaler is not None and gradients is not None and self._synchronizing:
             if gradients.needs_reduce():
                 gradients.reduce(has_unscaled(scaler, self))
@@ -198,8 +198,9 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         self.__dict__["_step_supports_amp_scaling"] = value
 
     @property
-    def _combined_gradients(self) -> Gradients | None:
-        """The gradients that this rank combines with others. None while it trains alone."""
+    def _active_gradients(self) -> Gradients | None:
+        """The gradients that this rank combines with other ranks. None while this rank trains
+        alone."""
         gradients = self._gradients
         return gradients if gradients is not None and gradients.is_member() else None
 
@@ -246,14 +247,14 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
     @property
     def _handles(self) -> dict[torch.Tensor, Any]:
         """The parameters whose gradients synchronize() would wait for."""
-        gradients = self._combined_gradients
+        gradients = self._active_gradients
         return {} if gradients is None else dict.fromkeys(gradients.parameters_in_flight())
 
     def synchronize(self) -> None:
         """Combine the gradients that backward() has not combined, such as those that this rank
         lacks. Block until all gradients are combined. A second call before the next backward pass
         does nothing."""
-        gradients = self._combined_gradients
+        gradients = self._active_gradients
         if gradients is not None and gradients.needs_reduce():
             gradients.reduce()
 
@@ -284,8 +285,8 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             self._gradients.forget_passes(count)
 
     def check_between_steps(self) -> None:
-        """Raise a MisuseError between the backward passes of a step: without their gradients, the
-        optimizer's state is not the whole state of the training."""
+        """Raise a MisuseError between the backward passes of a step, because the optimizer's state
+        does not contain the gradients of the passes so far."""
         if self._gradients is not None and self._gradients.is_between_passes():
             raise MisuseError(
                 f"the state is saved between the {self._passes} backward passes of a step, so the "
@@ -314,15 +315,15 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
 
     @outside_dynamo
     def _check_parameters(self) -> None:
-        if self._check is not None:
-            self._check.after_step(self._named_parameters, self._options)
+        if self._periodic_check is not None:
+            self._periodic_check.after_step(self._named_parameters, self._describe_options)
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
-        gradients = self._combined_gradients
+        gradients = self._active_gradients
         # Without a closure, pass no argument: the step() of some optimizers takes none.
         if gradients is None:
             return super().step() if closure is None else super().step(closure)
-        gradients.check_all_known(self.param_groups)
+        gradients.check_all_parameters_added(self.param_groups)
         are_combined = closure is None
         if closure is not None:
             closure = self._with_combined_gradients(closure, gradients)
@@ -336,7 +337,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             if closure is not None:
                 return super().step(closure)
             gradients.on_step()
-            self._check_layouts()
+            self._check_fused_strides()
             return super().step()
         except BaseException:
             gradients.on_failed_step(are_combined)
@@ -344,29 +345,29 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             raise
 
     def _synchronize_for_step(self, gradients: Gradients) -> None:
-        combined, self._has_combined = self._has_combined, False
+        was_combined, self._has_combined = self._has_combined, False
         if gradients.needs_reduce():
             gradients.reduce()
-        elif not combined:
+        elif not was_combined:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
                 stacklevel=4,
             )
 
-    def _check_layouts(self) -> None:
+    def _check_fused_strides(self) -> None:
         for group in self.param_groups:
             if group.get("fused"):
-                check_layouts(group["params"])
+                check_strides(group["params"])
 
-    def _options(self) -> str:
+    def _describe_options(self) -> str:
         """Return the class and the options of the wrapped optimizer, for errors."""
         wrapped_class = type(self).__bases__[-1].__name__
         groups = [
             ", ".join(
                 f"{key}={value.tolist() if isinstance(value, torch.Tensor) else value}"
                 for key, value in group.items()
-                if isinstance(value, _PLAIN_TYPES)
+                if isinstance(value, _PRINTED_TYPES)
             )
             for group in self.param_groups
         ]
@@ -383,7 +384,7 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         """Prepare a step without synchronize(). Return whether the gradients are combined."""
         are_combined = gradients.skip_reduce()
         if not are_combined:
-            self._check = None  # the ranks may now have different parameters on purpose
+            self._periodic_check = None  # the ranks may now have different parameters on purpose
         return are_combined
 
     def _with_combined_gradients(
@@ -396,23 +397,28 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             elif gradients.needs_reduce():  # not if the closure itself has called synchronize()
                 gradients.reduce()
             gradients.on_step()  # the wrapped step() uses the gradients
-            self._check_layouts()
+            self._check_fused_strides()
             return loss
 
         return evaluate
 
     def _with_combined_loss(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure with the loss that belongs to the combined gradients, the same on all
-        ranks. From the loss, LBFGS decides how far to go, and how often to call the closure."""
+        """Return a closure that returns the combined loss, which is the same on all ranks. LBFGS
+        uses the loss to decide how far to go and how often to call the closure, so the ranks must
+        agree on it."""
         op = self.op if self.op in (Sum, Average) else AverageOfPresent
 
         def evaluate() -> Any:
             loss = closure()
-            own = loss.detach() if isinstance(loss, torch.Tensor) else loss
-            value = torch.tensor(float(own), dtype=torch.float64, device="cpu")
+            own_loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+            value = torch.tensor(float(own_loss), dtype=torch.float64, device="cpu")
             name = f"{self._name}.loss"
             allreduce_(value, name=name, op=op, process_set=self.process_set)
-            return torch.full_like(own, value.item()) if isinstance(own, torch.Tensor) else value
+            return (
+                torch.full_like(own_loss, value.item())
+                if isinstance(own_loss, torch.Tensor)
+                else value
+            )
 
         return evaluate
 
@@ -422,28 +428,27 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
         self._check_nothing_in_flight("zero_grad()")
         self._has_combined = False
         if self._gradients is not None:
-            self._gradients.restart()
+            self._gradients.restart_step()
         super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state. Forget the backward passes since the last step, unless all their
         gradients are combined. If backward() has raised an error, first wait until the gradients
-        that this rank has sent are combined. Keep the objects `state` and `param_groups`, which the
-        wrapped optimizer has, too: a learning rate scheduler of the wrapped optimizer changes
-        them."""
+        that this rank has sent are combined. Keep the objects `state` and `param_groups`, because
+        the wrapped optimizer has them, too, and its learning rate scheduler changes them."""
         if self._gradients is not None:
             self._gradients.forget_passes()
-        groups, values = self.param_groups, self.state
+        groups, state = self.param_groups, self.state
         super().load_state_dict(state_dict)
-        give_state_the_strides(self)
-        keep_groups_and_state(self, groups, values)
+        match_state_strides(self)
+        keep_groups_and_state(self, groups, state)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         if self._gradients is not None:
             self._gradients.add(parameters_of([param_group]))
-        if self._check is not None:
-            self._check.check_all_again()
+        if self._periodic_check is not None:
+            self._periodic_check.check_all_again()
 
     def _check_nothing_in_flight(self, call: str) -> None:
         if self._gradients is not None and self._gradients.in_flight():
@@ -453,33 +458,34 @@ class AnyDistributedOptimizer(torch.optim.Optimizer):
             )
 
 
-def keep_groups_and_state(optimizer: torch.optim.Optimizer, groups: list[Any], values: Any) -> None:
-    """Move what the optimizer has loaded into `groups` and `values`, which were its `param_groups`
-    and its `state` before, and make them its attributes again."""
-    loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
+def keep_groups_and_state(optimizer: torch.optim.Optimizer, groups: list[Any], state: Any) -> None:
+    """Move what the optimizer has loaded into its old objects: `groups`, the old `param_groups`,
+    and `state`. Then make these its attributes again."""
+    loaded_groups, loaded_state = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
             group.clear()
             group.update(loaded)
     loaded_groups[:] = groups  # an optimizer that this one wraps may hold the list
-    if loaded_values is not values:
-        values.clear()
-        values.update(loaded_values)
-    for name, value in (("param_groups", groups), ("state", values)):
+    if loaded_state is not state:
+        state.clear()
+        state.update(loaded_state)
+    for name, value in (("param_groups", groups), ("state", state)):
         # If an optimizer wraps another one, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
 
 
-def give_state_the_strides(optimizer: torch.optim.Optimizer) -> None:
+def match_state_strides(optimizer: torch.optim.Optimizer) -> None:
     """Give the tensors of the state the strides of their parameters, if they have the same shape.
-    Fused optimizers read both as flat memory, and a tensor that was broadcast is contiguous."""
-    for parameter, found in optimizer.state.items():
-        for name, value in found.items() if isinstance(found, dict) else ():
-            found[name] = _in_layout_of(parameter, value)
+    Fused optimizers read both as flat memory. A tensor that was broadcast is contiguous, so its
+    strides may differ."""
+    for parameter, entries in optimizer.state.items():
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            entries[name] = _with_strides_of(parameter, value)
 
 
-def _in_layout_of(parameter: Any, value: Any) -> Any:
+def _with_strides_of(parameter: Any, value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not isinstance(parameter, torch.Tensor):
         return value
     strides = torch_tensors.permuted_strides(parameter)
@@ -490,7 +496,7 @@ def _in_layout_of(parameter: Any, value: Any) -> Any:
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def check_layouts(parameters: Iterable[torch.Tensor]) -> None:
+def check_strides(parameters: Iterable[torch.Tensor]) -> None:
     """Check that gradients have the strides of their parameters, because fused optimizers read both
     as flat memory."""
     for parameter in parameters:
@@ -507,7 +513,7 @@ def check_layouts(parameters: Iterable[torch.Tensor]) -> None:
             )
 
 
-def step_alone(optimizer: torch.optim.Optimizer) -> None:
+def step_without_combining(optimizer: torch.optim.Optimizer) -> None:
     """Make a step of this rank alone, without combining its gradients."""
     if isinstance(optimizer, AnyDistributedOptimizer):
         super(AnyDistributedOptimizer, optimizer).step()
@@ -515,28 +521,31 @@ def step_alone(optimizer: torch.optim.Optimizer) -> None:
         type(optimizer).step(optimizer)
 
 
-class _Deltas:
-    """Combine the changes that steps have made. Each parameter is combined alone, because Adasum
-    depends on the angle between two tensors."""
+class _DeltaCombiner:
+    """Combines the changes that the ranks' steps have made to the parameters. Each parameter is
+    combined alone, because Adasum depends on the angle between two tensors."""
 
     def __init__(
         self, name: OptimizerName, settings: ReductionSettings, names: Mapping[int, str]
     ) -> None:
         """`names` maps the id() of each named parameter to its name."""
         self._name, self._settings, self._names = name, settings, names
-        self._ids: list[int] = []  # of the parameters in _paired, but in the optimizer's order
-        self._paired: list[torch.Tensor] = []
+        # The ids of the parameters in _paired_parameters, but in the optimizer's order.
+        self._parameter_ids: list[int] = []
+        self._paired_parameters: list[torch.Tensor] = []
         self._period: Period | None = None  # the period in which the parameters were paired
 
     @outside_dynamo
-    def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def in_common_order(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the parameters in an order that is the same on all ranks."""
         ids, group = [id(parameter) for parameter in parameters], self._settings.group
-        if ids != self._ids or group.period != self._period:
+        if ids != self._parameter_ids or group.period != self._period:
             name = f"{self._name}.deltas.pairing"
-            self._paired = paired(torch_tensors, parameters, self._names, name, group)
-            self._ids, self._period = ids, group.period
-        return self._paired
+            self._paired_parameters = in_common_order(
+                torch_tensors, parameters, self._names, name, group
+            )
+            self._parameter_ids, self._period = ids, group.period
+        return self._paired_parameters
 
     @outside_dynamo
     def any_overflow(self, found_inf: torch.Tensor) -> bool:
@@ -550,9 +559,9 @@ class _Deltas:
             return []
         compression, group = self._settings.compression, self._settings.group
         pairs = [compression.compress(delta) for delta in deltas]
-        sent = [tensor for tensor, _ in pairs]
+        compressed = [tensor for tensor, _ in pairs]
         handle = grouped_allreduce_async_(
-            sent, name=f"{self._name}.deltas", op=self._settings.op, process_set=group
+            compressed, name=f"{self._name}.deltas", op=self._settings.op, process_set=group
         )
         return [
             compression.decompress(tensor, context)
@@ -560,10 +569,11 @@ class _Deltas:
         ]
 
 
-class _DistributedDeltas(AnyDistributedOptimizer):
-    """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
+class _AdasumOptimizer(AnyDistributedOptimizer):
+    """Makes a step with this rank's own gradients, and combines the changes of the parameters over
+    all ranks."""
 
-    _deltas: _Deltas | None = None  # None if this rank always trains alone
+    _delta_combiner: _DeltaCombiner | None = None  # None if this rank always trains alone
     # Because this is True, a GradScaler calls step() even after an overflow, with the attributes
     # `found_inf` and `grad_scale`, as for the fused optimizers of torch.
     _step_supports_amp_scaling = True
@@ -571,10 +581,10 @@ class _DistributedDeltas(AnyDistributedOptimizer):
     grad_scale: torch.Tensor | None
 
     @property
-    def _combined_deltas(self) -> _Deltas | None:
-        """The object that combines the changes of this rank with those of other ranks. None while
-        it trains alone."""
-        return None if self.process_set.included() is False else self._deltas
+    def _active_delta_combiner(self) -> _DeltaCombiner | None:
+        """The object that combines the changes of this rank with the changes of other ranks. None
+        while this rank trains alone."""
+        return None if self.process_set.included() is False else self._delta_combiner
 
     def synchronize(self) -> None:
         """Do nothing: with Adasum, each rank makes its step with its own gradients."""
@@ -585,36 +595,36 @@ class _DistributedDeltas(AnyDistributedOptimizer):
             "skip_synchronize(): clip or scale gradients before step()"
         )
 
-    def _skip_or_unscale(self) -> bool:
+    def _unscale_unless_overflow(self) -> bool:
         """Return whether a GradScaler has found an overflow on any rank, because all ranks must
         skip the same steps. If there is no overflow, unscale the gradients, unless unscale_() has
-        done so."""
+        already unscaled them."""
         found_inf = getattr(self, "found_inf", None)
         if found_inf is None:  # the program calls step() itself
             return False
         scale = self.grad_scale
-        # The user's optimizer must not see the two attributes, nor must a later step() after an
-        # error.
+        # Reset the two attributes, so that neither the wrapped optimizer nor, after an error, a
+        # later step() sees them.
         self.found_inf = self.grad_scale = None
-        if (deltas := self._combined_deltas) is None:
-            overflow = found_inf.item() > 0
+        if (combiner := self._active_delta_combiner) is None:
+            has_overflow = found_inf.item() > 0
         else:
-            overflow = deltas.any_overflow(found_inf)
-        if scale is not None and not overflow:
+            has_overflow = combiner.any_overflow(found_inf)
+        if scale is not None and not has_overflow:
             for parameter in parameters_of(self.param_groups):
                 if parameter.grad is not None:
                     parameter.grad.div_(scale)
-        return overflow
+        return has_overflow
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
-        if self._skip_or_unscale():
+        if self._unscale_unless_overflow():
             return None
-        if (combination := self._combined_deltas) is None:
+        if (combiner := self._active_delta_combiner) is None:
             return super()._step(closure)
         parameters = parameters_of(self.param_groups)
-        trained = combination.paired([p for p in parameters if p.requires_grad])
-        # The wrapped step() also changes frozen parameters that have a gradient, on each rank in
-        # another way.
+        trained = combiner.in_common_order([p for p in parameters if p.requires_grad])
+        # The wrapped step() also changes frozen parameters that have a gradient, differently on
+        # each rank.
         frozen = [p for p in parameters if not p.requires_grad and p.grad is not None]
         frozen_values = [parameter.detach().clone() for parameter in frozen]
         values_before = [parameter.detach().clone() for parameter in trained]
@@ -623,7 +633,7 @@ class _DistributedDeltas(AnyDistributedOptimizer):
         try:
             result = super()._step(closure)
             deltas = [parameter.detach() - before for parameter, before in pairs]
-            combined = combination.combine(deltas)
+            combined = combiner.combine(deltas)
         finally:  # after an error, undo this rank's step, or the ranks would drift apart
             for parameter, value in zip(frozen, frozen_values, strict=True):
                 parameter.detach().copy_(value)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     class _Muon(AnyDistributedOptimizer, optim.Muon): ...
 
     class DistributedOptimizerFunction(Protocol[P]):
-        """The function with all its arguments P after the first one."""
+        """The type of DistributedOptimizer(). P stands for its arguments after the first one."""
 
         # AdamW comes before Adam, because it is a subclass of Adam.
         @overload

@@ -28,7 +28,7 @@ def check_parameters(
             device and of any dtype. Tensors are compared by name, so their order does not matter.
             Leave out tensors that differ by design, such as the running statistics of batch
             normalization: state_dict() contains them, named_parameters() does not.
-        name: The name of the call. None: check_parameters.
+        name: The name of the call. If it is None, the name is `check_parameters`.
         process_set: The group.
 
     The comparison is bit by bit: 0.0 differs from -0.0, and a NaN equals only a NaN with the same

@@ -10,7 +10,7 @@ import torch
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp, Sum
-from farandole.sparse_rows import checked_op, start_gather
+from farandole.sparse_rows import checked_sparse_op, start_gather
 from farandole.torch import tensors as torch_tensors
 
 
@@ -26,8 +26,8 @@ def sparse_allreduce_async(
     CallError if the members' tensors have different sizes. An Average of integers is rounded toward
     zero.
 
-    Use it for gradients of embeddings. It sends the elements of every rank to every other rank,
-    which is less data than the dense tensor only if there are few elements.
+    Use it for gradients of embeddings. It sends the elements of every rank to every other rank.
+    This is less data than the dense tensor only if there are few elements.
 
     Args:
         tensor: A tensor of the layout torch.sparse_coo, with the same size and dtype on all ranks.
@@ -39,17 +39,17 @@ def sparse_allreduce_async(
 
 
 def start_sparse(
-    tensor: torch.Tensor, name: str | None, op: ReduceOp, process_set: Group, marks: int = 0
+    tensor: torch.Tensor, name: str | None, op: ReduceOp, process_set: Group, mark_count: int = 0
 ) -> Callable[[], torch.Tensor]:
-    """Do what sparse_allreduce_async() does, and insert `marks` dimensions of length 1 after the
-    first dimension of the values. All ranks must give the same number: otherwise the shapes differ,
-    and all ranks get an error (see Marks in buckets.py)."""
-    op = checked_op(op)
+    """Do what sparse_allreduce_async() does, and insert `mark_count` dimensions of length 1 after
+    the first dimension of the values. If the ranks give different numbers, the shapes differ, and
+    all ranks get an error (see Marks in buckets.py)."""
+    op = checked_sparse_op(op)
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
-        kind = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        given_type = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise CallError(
-            f"sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got {kind}: "
-            "use allreduce_async()"
+            "sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got "
+            f"{given_type}: use allreduce_async()"
         )
     # The rows are added up on the host. A GPU would add the rows of one index in any order, so the
     # ranks would get different bits.
@@ -59,14 +59,16 @@ def start_sparse(
     own_sizes = own_indices.new_tensor([coalesced.shape[:sparse_dimensions]])
     own_values = coalesced.values()
     value_shape = tuple(own_values.shape[1:])
-    marked = own_values
-    if marks:
-        marked = own_values.reshape(len(own_values), *(1,) * marks, *value_shape)
-    wait = start_gather(torch_tensors, own_sizes, own_indices, marked, name, process_set)
+    marked_values = own_values
+    if mark_count:
+        marked_values = own_values.reshape(len(own_values), *(1,) * mark_count, *value_shape)
+    wait_for_rows = start_gather(
+        torch_tensors, own_sizes, own_indices, marked_values, name, process_set
+    )
 
     def finish() -> torch.Tensor:
-        sizes, indices, values, present_count = wait()
-        values = values.reshape(len(values), *value_shape) if marks else values
+        sizes, indices, values, present_count = wait_for_rows()
+        values = values.reshape(len(values), *value_shape) if mark_count else values
         shape = (*sizes, *coalesced.shape[sparse_dimensions:])
         total = sparse_of(indices.t(), values, shape).coalesce()
         if op is not Sum:

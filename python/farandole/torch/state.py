@@ -15,10 +15,10 @@ from farandole.torch import tensors as torch_tensors
 from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import (
     check_optimizer,
-    give_state_the_strides,
     keep_groups_and_state,
+    match_state_strides,
     parameters_of,
-    step_alone,
+    step_without_combining,
 )
 from farandole.training import training_state
 
@@ -72,8 +72,8 @@ def broadcast_optimizer_state(
     state = training_state.broadcast_optimizer_state(
         torch_tensors,
         broadcast_async_,
-        lambda: _checked(optimizer).state_dict(),
-        lambda state: load_in_place(_checked(optimizer), state),
+        lambda: _checked_optimizer(optimizer).state_dict(),
+        lambda state: load_in_place(_checked_optimizer(optimizer), state),
         root_rank,
         process_set,
     )
@@ -81,7 +81,7 @@ def broadcast_optimizer_state(
         _make_state(optimizer)
 
 
-def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     check_optimizer(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise CallError(
@@ -93,11 +93,11 @@ def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load the state, and keep the objects `optimizer.state` and `optimizer.param_groups`: a
     learning rate scheduler may hold them, and so may the wrapped optimizer."""
-    groups, values = optimizer.param_groups, optimizer.state
+    groups, old_state = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
-    training_state.keep_dtypes(torch_tensors, optimizer, state)
-    give_state_the_strides(optimizer)
-    keep_groups_and_state(optimizer, groups, values)
+    training_state.restore_dtypes(torch_tensors, optimizer, state)
+    match_state_strides(optimizer)
+    keep_groups_and_state(optimizer, groups, old_state)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -109,25 +109,25 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     gradients, it gets no state.
     """
     groups = optimizer.param_groups
-    options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
-    stepped = [p for p in parameters_of(groups) if p.requires_grad or p.grad is not None]
-    before = [(p, p.detach().clone(), p.grad) for p in stepped]
+    saved_options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+    stepped_parameters = [p for p in parameters_of(groups) if p.requires_grad or p.grad is not None]
+    saved_values = [(p, p.detach().clone(), p.grad) for p in stepped_parameters]
     try:
-        for parameter in stepped:
+        for parameter in stepped_parameters:
             parameter.grad = torch.zeros_like(parameter).detach()
         for group in groups:
             if "weight_decay" in group:
                 group["weight_decay"] = 0.0
         with _without_step_hooks(optimizer):
-            step_alone(optimizer)
+            step_without_combining(optimizer)
     except Exception:
         optimizer.state.clear()
     finally:
-        for parameter, value, gradient in before:
+        for parameter, value, gradient in saved_values:
             parameter.detach().copy_(value)
             parameter.grad = gradient
-        for group, saved in zip(groups, options, strict=True):
-            group.update(saved)
+        for group, group_options in zip(groups, saved_options, strict=True):
+            group.update(group_options)
     for group in groups:
         for parameter in group["params"]:
             if isinstance(state := optimizer.state.get(parameter), dict):
@@ -136,22 +136,22 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 @contextlib.contextmanager
 def _without_step_hooks(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Do not call the step hooks of this optimizer: the step is artificial, and a hook may, for
-    example, count the steps or average the parameters."""
-    hooks: list[dict[int, Any]] = [
+    """Disable the step hooks of this optimizer within the context: the step is artificial, and a
+    hook may, for example, count the steps or average the parameters."""
+    hook_tables: list[dict[int, Any]] = [
         # An optimizer that wraps another one may lack these two.
         getattr(optimizer, "_optimizer_step_pre_hooks", {}),
         getattr(optimizer, "_optimizer_step_post_hooks", {}),
         _global_optimizer_pre_hooks,
         _global_optimizer_post_hooks,
     ]
-    saved = [dict(table) for table in hooks]
-    for table in hooks:
+    saved_hooks = [dict(table) for table in hook_tables]
+    for table in hook_tables:
         table.clear()
     try:
         yield
     finally:
-        for table, entries in zip(hooks, saved, strict=True):
+        for table, entries in zip(hook_tables, saved_hooks, strict=True):
             table.update(entries)
 
 

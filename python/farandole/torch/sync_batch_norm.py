@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from farandole.errors import CallError
-from farandole.group import Group, checked, global_process_set
+from farandole.group import Group, checked_group, global_process_set
 from farandole.reduce_op import Sum
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.operations import allgather, allreduce
@@ -76,7 +76,7 @@ class SyncBatchNorm(_BatchNorm):
 
             model = hvd.SyncBatchNorm.convert_sync_batchnorm(model)
         """
-        group = checked(process_set)
+        group = checked_group(process_set)
         layers = dict(module.named_modules())
         for name, layer in layers.items():
             if isinstance(layer, LazyModuleMixin) and isinstance(layer, _BatchNorm):
@@ -119,12 +119,12 @@ class SyncBatchNorm(_BatchNorm):
     def _update_running_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        weight_of_new = self.momentum
-        if weight_of_new is None:  # use the mean of all batches so far
-            weight_of_new = 1.0 / float(self.num_batches_tracked)
+        new_weight = self.momentum
+        if new_weight is None:  # use the mean of all batches so far
+            new_weight = 1.0 / float(self.num_batches_tracked)
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None
-            running.lerp_(new.to(running.dtype), weight_of_new)
+            running.lerp_(new.to(running.dtype), new_weight)
 
 
 class _Normalize(torch.autograd.Function):
@@ -137,15 +137,15 @@ class _Normalize(torch.autograd.Function):
         eps: float,
         process_set: Group,
     ) -> Any:
-        wide = _at_least_float32(input)
-        mean, variance, count = _gather_statistics(wide, process_set)
+        values = _at_least_float32(input)
+        mean, variance, count = _gather_statistics(values, process_set)
         scale = torch.rsqrt(variance + eps)
-        normalized = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
+        normalized = (values - _per_channel(mean, values)) * _per_channel(scale, values)
         output = normalized
         if weight is not None:
-            output = output * _per_channel(weight, wide)
+            output = output * _per_channel(weight, values)
         if bias is not None:
-            output = output + _per_channel(bias, wide)
+            output = output + _per_channel(bias, values)
         ctx.save_for_backward(normalized, scale, weight, bias)
         ctx.count, ctx.process_set = count, process_set
         ctx.mark_non_differentiable(mean, variance)
@@ -157,10 +157,10 @@ class _Normalize(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
         normalized, scale, weight, bias = ctx.saved_tensors
-        wide = _at_least_float32(gradient)
-        reduced_dimensions = [dimension for dimension in range(wide.dim()) if dimension != 1]
-        bias_gradient = wide.sum(reduced_dimensions)
-        weight_gradient = (wide * normalized).sum(reduced_dimensions)
+        values = _at_least_float32(gradient)
+        reduced_dimensions = [dimension for dimension in range(values.dim()) if dimension != 1]
+        bias_gradient = values.sum(reduced_dimensions)
+        weight_gradient = (values * normalized).sum(reduced_dimensions)
         input_gradient = None
         if ctx.needs_input_grad[0]:
             means = ctx.count**-1 * allreduce(
@@ -169,11 +169,13 @@ class _Normalize(torch.autograd.Function):
                 op=Sum,
                 process_set=ctx.process_set,
             )
-            centred = (
-                wide - _per_channel(means[0], wide) - normalized * _per_channel(means[1], wide)
+            centered_gradient = (
+                values
+                - _per_channel(means[0], values)
+                - normalized * _per_channel(means[1], values)
             )
             factor = scale if weight is None else scale * weight
-            input_gradient = (centred * _per_channel(factor, wide)).to(gradient.dtype)
+            input_gradient = (centered_gradient * _per_channel(factor, values)).to(gradient.dtype)
         weight_result = None if weight is None else weight_gradient.to(weight.dtype)
         bias_result = None if bias is None else bias_gradient.to(bias.dtype)
         return input_gradient, weight_result, bias_result, None, None
@@ -182,8 +184,8 @@ class _Normalize(torch.autograd.Function):
 def _gather_statistics(
     values: torch.Tensor, process_set: Group
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return mean and variance of each channel over all members, and the number of values of a
-    channel.
+    """Return the mean and the variance of each channel over all members, and the number of values
+    per channel.
 
     Each member sends its mean, and its variance around that mean. The members' values are combined
     in float64, because subtracting nearly equal numbers would lose digits.

@@ -27,7 +27,7 @@ DTYPE_CODES: dict[torch.dtype, int] = {
 }
 _CPU = core.devices["cpu"]
 _STRIDED = torch.strided
-plain_types: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
+exact_array_types: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_array(value: object) -> bool:
@@ -38,8 +38,8 @@ def check(tensor: torch.Tensor) -> None:
     """Raise CallError unless the engine can send and reduce the tensor's values."""
     check_memory(tensor)
     if tensor.dtype not in DTYPE_CODES:
-        known = ", ".join(core.dtypes)
-        raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
+        known_dtypes = ", ".join(core.dtypes)
+        raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known_dtypes}")
 
 
 def dtype_and_shape(tensor: torch.Tensor) -> str:
@@ -67,7 +67,7 @@ def check_writable(tensor: torch.Tensor) -> None:
     if tensor.is_contiguous() or tensor.numel() == 0:
         return
     if any(
-        step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     ):
         raise CallError(
             "an expanded tensor has several elements in one place and cannot take a result: "
@@ -79,12 +79,12 @@ def check_no_overlap(tensors: Sequence[torch.Tensor]) -> None:
     """Raise CallError if two tensors of a batch overlap in memory, because a batch writes its
     results in any order. Views with gaps are not checked: the elements of one may lie between those
     of another."""
-    begins = sorted(
+    begins_and_indices = sorted(
         (tensor.data_ptr(), index)
         for index, tensor in enumerate(tensors)
         if tensor.is_contiguous() and tensor.numel() > 0
     )
-    for (begin, index), (next_begin, next_index) in pairwise(begins):
+    for (begin, index), (next_begin, next_index) in pairwise(begins_and_indices):
         if begin + tensors[index].nbytes > next_begin:
             first, second = sorted((index, next_index))
             raise CallError(
@@ -135,25 +135,25 @@ def why_unreadable(tensor: torch.Tensor) -> str:
 
 def bytes_of(tensor: torch.Tensor) -> Any:
     memory = _resolved(tensor).cpu().contiguous()
-    size = memory.numel() * memory.element_size()
-    if size == 0:
+    size_bytes = memory.numel() * memory.element_size()
+    if size_bytes == 0:
         return b""
-    data = (ctypes.c_char * size).from_address(memory.data_ptr())
-    data.memory = memory  # keeps the memory alive as long as `data`
-    return data
+    buffer = (ctypes.c_char * size_bytes).from_address(memory.data_ptr())
+    buffer.memory = memory  # keeps the memory alive as long as `buffer`
+    return buffer
 
 
-def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    dtype = torch.complex128 if one.is_complex() else torch.float64
-    return float((one.to(dtype) - other.to(dtype)).abs().max())
+def largest_difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    dtype = torch.complex128 if first.is_complex() else torch.float64
+    return float((first.to(dtype) - second.to(dtype)).abs().max())
 
 
-def received(memory: core.SharedArray) -> torch.Tensor:
+def from_engine(memory: core.SharedArray) -> torch.Tensor:
     return torch.from_dlpack(memory)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cpu")  # even if the default is another
+    return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device is
 
 
 empty_like = torch.empty_like
@@ -163,7 +163,7 @@ def zeros_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor)
 
 
-def extended(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+def padded_with_zeros(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.cat((tensor, tensor.new_zeros((rows - len(tensor), *tensor.shape[1:]))))
 
 
@@ -190,16 +190,16 @@ def view_of(
 
 
 _exchange_api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # since torch 2.10
-_reader = None if _exchange_api is None else core.TensorReader(_exchange_api)
+_tensor_reader = None if _exchange_api is None else core.TensorReader(_exchange_api)
 
 
 def direct_view(tensor: Any) -> core.BufferView | None:
     """Return view_of(tensor, tensor, tensor) if this is a contiguous tensor in host memory that the
     engine can read and write. Otherwise, and with torch before 2.10, return None. direct_view() is
     several times as fast as check_writable() and view_of()."""
-    if _reader is None or type(tensor) not in plain_types or tensor.is_neg():
+    if _tensor_reader is None or type(tensor) not in exact_array_types or tensor.is_neg():
         return None
-    return _reader.view_of(tensor)
+    return _tensor_reader.view_of(tensor)
 
 
 def _device_code(device: torch.device) -> int:
@@ -224,11 +224,14 @@ def permuted_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     1 get the stride 1, because their stride has no effect."""
     if tensor.layout is not torch.strided or tensor.is_contiguous():
         return None
-    expected = 1
+    expected_stride = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size == 1:
             continue
-        if stride != expected:
+        if stride != expected_stride:
             return None
-        expected *= size
-    return tuple(1 if n == 1 else s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        expected_stride *= size
+    return tuple(
+        1 if size == 1 else stride
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )

@@ -10,7 +10,7 @@ from farandole.group import Group
 
 # The kind of gradient that a rank has for a parameter. All ranks use the largest of their kinds.
 # CHANGED means that the rank's program has changed the gradient; then no rank combines it.
-NOTHING, DENSE, SPARSE, CHANGED = range(4)
+NO_GRADIENT, DENSE, SPARSE, CHANGED = range(4)
 
 
 class AgreedGradient(NamedTuple):
@@ -21,7 +21,7 @@ class AgreedGradient(NamedTuple):
     place: tuple[int, int]  # a sort key, for the order in which member 0 completed the gradients
 
 
-def agree(
+def agree_on_gradients(
     kinds: Sequence[int], completed: Sequence[int], name: str, group: Group
 ) -> list[AgreedGradient]:
     """Return the agreement of the ranks on each gradient, after one allreduce called `name`.
@@ -31,14 +31,14 @@ def agree(
     order in which gradients became complete on member 0.
     """
     count = len(kinds)
-    order = [-1] * count
+    places = [-1] * count
     if group.rank() == 0:
-        order = [count] * count
+        places = [count] * count
         for place, index in enumerate(completed):
-            order[index] = place
-    maxima = allreduce_max([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
-    parts = (maxima[:count], maxima[count : 2 * count], maxima[2 * count :])
+            places[index] = place
+    maxima = allreduce_max([*kinds, *places, *(kind == NO_GRADIENT for kind in kinds)], name, group)
+    columns = (maxima[:count], maxima[count : 2 * count], maxima[2 * count :])
     return [
         AgreedGradient(kind, not is_missing_somewhere, (place, -index))
-        for index, (kind, place, is_missing_somewhere) in enumerate(zip(*parts, strict=True))
+        for index, (kind, place, is_missing_somewhere) in enumerate(zip(*columns, strict=True))
     ]

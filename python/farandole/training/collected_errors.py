@@ -1,4 +1,4 @@
-"""Go on after an error, and raise it later."""
+"""Continue after an error, and raise it later."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class CollectedErrors:
     def attempt(self, action: Callable[[], Any]) -> bool:
         try:
             action()
-        except Exception as problem:
-            self.found.append(problem)
+        except Exception as error:
+            self.found.append(error)
             return False
         return True
 

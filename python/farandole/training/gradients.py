@@ -8,18 +8,16 @@ from typing import Any, Protocol
 
 from farandole import arguments
 from farandole.arrays import Array
-from farandole.compression import AnyCompressor, NoneCompressor
-from farandole.compression import checked as checked_compression
+from farandole.compression import AnyCompressor, NoneCompressor, checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.operations import Allreduce
-from farandole.reduce_op import Average, ReduceOp
-from farandole.reduce_op import checked as checked_op
+from farandole.reduce_op import Average, ReduceOp, checked_op
 from farandole.training.optimizer_arguments import checked_factor, parameters_by_group
 from farandole.training.variables import numbered_names
 
-NAME = "gradients"  # of the calls, in errors, reports and the timeline
-DIFFERENT_KINDS = (
+CALL_NAME = "gradients"  # of the calls, in errors, reports and the timeline
+DIFFERENT_KINDS_TEXT = (
     "the ranks have gradients of different variables, or dense and sparse ones of the same: "
     "compute the same gradients on all ranks, and use zeros where a rank has none"
 )
@@ -33,34 +31,34 @@ class Kind(enum.IntEnum):
     SPARSE = 2
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return "none" if self is Kind.NONE else f"a {self.name.lower()} one"
 
 
 class GradientFunctions(Protocol):
     """What a frontend does with gradients."""
 
-    def if_member(
+    def combine_if_member(
         self,
         group: Group,
         gradients: Sequence[Array],
-        together: Callable[[], list[Array]],
-        alone: Callable[[], list[Array]],
+        combine: Callable[[], list[Array]],
+        keep_own: Callable[[], list[Array]],
     ) -> list[Array]:
-        """Return together() if this rank is a member of the group, and alone() otherwise. Both
-        return as many gradients as there are in `gradients`. A program that is compiled now and
-        cannot ask again when it runs in a later job gets together(), whose calls raise an error
-        outside of the group."""
+        """Return combine() if this rank is a member of the group, and keep_own() otherwise. Both
+        return as many gradients as `gradients` has. A compiled program may run in a later job. If
+        it cannot ask again there, it gets combine(), whose calls raise an error outside of the
+        group."""
 
-    def same_on_all(
+    def with_checked_kinds(
         self,
         gradients: Sequence[Array],
         kinds: Sequence[Kind],
         group: Group,
         variables: Sequence[Any],
     ) -> list[Array]:
-        """Check that all members have the same kinds, one for each variable. Return the gradients;
-        none of them is sent before the check."""
+        """Check that all members have the same kinds, one for each variable. Return the gradients,
+        which are not sent before the check."""
 
     def reduce(
         self, gradients: Sequence[Array], operation: Allreduce, compression: AnyCompressor
@@ -74,28 +72,29 @@ class GradientFunctions(Protocol):
 
     def is_sparse(self, gradient: Array) -> bool: ...
 
-    def dense(self, gradient: Array) -> Array:
+    def to_dense(self, gradient: Array) -> Array:
         """Return a sparse gradient as a dense one."""
 
     def scaled(self, gradient: Array, factor: Any) -> Array:
         """Return the gradient times a number, or times a scalar of the framework."""
 
-    def overflow(self, gradients: Sequence[Array]) -> Array:
+    def overflow_of(self, gradients: Sequence[Array]) -> Array:
         """Return a scalar in float32: 1 if a gradient has an element that is not finite, else 0."""
 
     def with_overflow(self, gradient: Array, overflow: Array) -> Array:
         """Return the gradient if the scalar `overflow` is 0. Otherwise, make it infinite."""
 
-    def members(self, group: Group) -> Any:
+    def member_count(self, group: Group) -> Any:
         """Return the number of members. A program that may outlive the job gets a scalar that is
         read again in each run."""
 
-    def variable_of(self, variable: Any) -> Any:
+    def underlying_variable(self, variable: Any) -> Any:
         """Return the object that stands for this variable: itself, or the one that it wraps."""
 
 
-class _Overflow:
-    """Stands for a variable. Its gradient says whether a local gradient has an overflow."""
+class _OverflowVariable:
+    """Takes the place of a variable. Its gradient says whether a local gradient of this rank has an
+    overflow."""
 
     name = "overflow of local variables"
 
@@ -129,42 +128,42 @@ class GradientCombiner:
         # All gradients are sent as one batch, so the groups are only checked.
         parameters_by_group(groups, num_groups, [], is_variable)
         self._operation = Allreduce(process_set, op, 1 / factor, factor)
-        self._sparse_as_dense, self._scales_local = sparse_as_dense, scale_local_gradients
-        self._local: list[Any] = []
+        self._sparse_as_dense, self._scales_local_gradients = sparse_as_dense, scale_local_gradients
+        self._local_variables: list[Any] = []
         self._local_factor = 1.0
 
     def add_local(self, variable: Any) -> None:
-        """Leave the gradient of this variable as it is on this rank."""
-        self._local.append(self._functions.variable_of(variable))
+        """Do not combine the gradient of this variable: this rank uses its own."""
+        self._local_variables.append(self._functions.underlying_variable(variable))
 
     @property
     def has_local(self) -> bool:
         """Whether add_local() was called."""
-        return bool(self._local)
+        return bool(self._local_variables)
 
     def multiply_by(self, factor: float) -> None:
-        """Multiply all gradients by this number, too, even those of local variables."""
+        """Also multiply all gradients by this number, including those of local variables."""
         self._local_factor *= factor
-        scales = (self._operation.prescale, self._operation.postscale * factor)
-        self._operation = Allreduce(self._operation.group, self._operation.op, *scales)
+        factors = (self._operation.prescale, self._operation.postscale * factor)
+        self._operation = Allreduce(self._operation.group, self._operation.op, *factors)
 
     def combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the combined gradients. A gradient may be None. On a rank outside of the group,
         return the gradients of this rank."""
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        present_indices = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
-        def chosen(combine: Callable[..., list[Any]]) -> list[Any]:
+        def present_results(combine: Callable[..., list[Any]]) -> list[Any]:
             results = combine(gradients, variables)
-            return [results[i] for i in present]
+            return [results[i] for i in present_indices]
 
-        found = self._functions.if_member(
+        combined_results = self._functions.combine_if_member(
             self._operation.group,
-            [gradients[i] for i in present],
-            lambda: chosen(self._together),
-            lambda: chosen(self._alone),
+            [gradients[i] for i in present_indices],
+            lambda: present_results(self._combine),
+            lambda: present_results(self._keep_own),
         )
         results: list[Any] = [None] * len(gradients)
-        for i, result in zip(present, found, strict=True):
+        for i, result in zip(present_indices, combined_results, strict=True):
             results[i] = result
         return results
 
@@ -172,39 +171,41 @@ class GradientCombiner:
         self, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
         """Do the same as combined(). If a local gradient of any rank has an overflow, give all
-        ranks a gradient with one, because all ranks must skip the same updates."""
+        ranks a gradient with an overflow, because all ranks must skip the same updates."""
         functions = self._functions
-        local = [
+        local_gradients = [
             gradient
             for gradient, variable in zip(gradients, variables, strict=True)
             if gradient is not None and self.is_local(variable)
         ]
-        *found, overflow = self.combined(
-            [*gradients, functions.overflow(local)], [*variables, _Overflow]
+        *results, overflow = self.combined(
+            [*gradients, functions.overflow_of(local_gradients)], [*variables, _OverflowVariable]
         )
-        present = [i for i, gradient in enumerate(found) if gradient is not None]
-        if present:
-            # One is enough, because loss scaling looks at all of them. A sparse gradient may have
-            # no rows, and a local one may have no elements on this rank.
-            chosen = min(
-                present, key=lambda i: (self.is_local(variables[i]), functions.is_sparse(found[i]))
+        present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
+        if present_indices:
+            # One gradient is enough, because loss scaling looks at all of them. Prefer a dense
+            # gradient that is sent: a sparse one may have no rows, and a local one may have no
+            # elements on this rank.
+            overflow_index = min(
+                present_indices,
+                key=lambda i: (self.is_local(variables[i]), functions.is_sparse(results[i])),
             )
-            found[chosen] = functions.with_overflow(found[chosen], overflow)
-        return found
+            results[overflow_index] = functions.with_overflow(results[overflow_index], overflow)
+        return results
 
-    def _alone(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _keep_own(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         functions, results = self._functions, list(gradients)
         for i, gradient in enumerate(gradients):
             if gradient is None:
                 continue
             is_sent = not self.is_local(variables[i])
             if self._sparse_as_dense and is_sent and functions.is_sparse(gradient):
-                results[i] = functions.dense(gradient)
+                results[i] = functions.to_dense(gradient)
             if self._local_factor != 1:
                 results[i] = functions.scaled(results[i], self._local_factor)
         return results
 
-    def _together(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _combine(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Combine the gradients.
 
         The dense gradients are one batch of calls, and the sparse ones another one. Gradients of
@@ -213,60 +214,68 @@ class GradientCombiner:
         """
         functions = self._functions
         results = list(gradients)
-        present = [i for i, gradient in enumerate(results) if gradient is not None]
-        local = [i for i in present if self.is_local(variables[i])]
-        sent = [i for i in present if i not in local]
-        sparse = [i for i in sent if functions.is_sparse(results[i])]
+        present_indices = [i for i, gradient in enumerate(results) if gradient is not None]
+        local_indices = [i for i in present_indices if self.is_local(variables[i])]
+        sent_indices = [i for i in present_indices if i not in local_indices]
+        sparse_indices = [i for i in sent_indices if functions.is_sparse(results[i])]
         if self._sparse_as_dense:
-            for i in sparse:
-                results[i] = functions.dense(results[i])
-            sparse = []
-        dense = [i for i in sent if i not in sparse]
+            for i in sparse_indices:
+                results[i] = functions.to_dense(results[i])
+            sparse_indices = []
+        dense_indices = [i for i in sent_indices if i not in sparse_indices]
         kinds = [Kind.NONE] * len(results)
-        for places, kind in ((dense, Kind.DENSE), (sparse, Kind.SPARSE)):
-            for i in places:
+        for indices, kind in ((dense_indices, Kind.DENSE), (sparse_indices, Kind.SPARSE)):
+            for i in indices:
                 kinds[i] = kind
-        checked = functions.same_on_all(
-            [results[i] for i in sent], kinds, self._operation.group, variables
+        checked_gradients = functions.with_checked_kinds(
+            [results[i] for i in sent_indices], kinds, self._operation.group, variables
         )
-        for i, gradient in zip(sent, checked, strict=True):
+        for i, gradient in zip(sent_indices, checked_gradients, strict=True):
             results[i] = gradient
-        for places, reduce in ((dense, functions.reduce), (sparse, functions.reduce_sparse)):
-            if not places:
+        for indices, reduce in (
+            (dense_indices, functions.reduce),
+            (sparse_indices, functions.reduce_sparse),
+        ):
+            if not indices:
                 continue
-            batch = reduce([results[i] for i in places], self._operation, self._compression)
-            for i, result in zip(places, batch, strict=True):
+            batch = reduce([results[i] for i in indices], self._operation, self._compression)
+            for i, result in zip(indices, batch, strict=True):
                 results[i] = result
-        if local and self._scales_local:
-            factor = self._local_factor / functions.members(self._operation.group)
+        if local_indices and self._scales_local_gradients:
+            factor = self._local_factor / functions.member_count(self._operation.group)
         else:
             factor = self._local_factor
         if isinstance(factor, float) and factor == 1:
             return results
-        for i in local:
+        for i in local_indices:
             results[i] = functions.scaled(results[i], factor)
         return results
 
     def is_local(self, variable: Any) -> bool:
         """Return whether add_local() was called for this variable."""
-        return any(self._functions.variable_of(variable) is other for other in self._local)
+        return any(
+            self._functions.underlying_variable(variable) is local_variable
+            for local_variable in self._local_variables
+        )
 
 
 def check_kinds(kinds_by_rank: Mapping[int, Sequence[int]], variables: Sequence[Any]) -> None:
     """Raise a CallError if the ranks have different kinds of gradients."""
-    first, *others = kinds_by_rank.values()
-    if all(kinds == first for kinds in others):
+    first_kinds, *other_kinds = kinds_by_rank.values()
+    if all(kinds == first_kinds for kinds in other_kinds):
         return
     names = numbered_names(variables)
     for i in range(max(map(len, kinds_by_rank.values()))):
-        found = {
+        kind_by_rank = {
             rank: Kind(kinds[i]) if i < len(kinds) else Kind.NONE
             for rank, kinds in kinds_by_rank.items()
         }
-        if len(set(found.values())) > 1:
+        if len(set(kind_by_rank.values())) > 1:
             name = names[i] if i < len(names) else str(i)
-            text = ", ".join(f"rank {rank} has {kind.words}" for rank, kind in found.items())
-            raise CallError(f"{DIFFERENT_KINDS}; of variable {name}, {text}")
+            text = ", ".join(
+                f"rank {rank} has {kind.description}" for rank, kind in kind_by_rank.items()
+            )
+            raise CallError(f"{DIFFERENT_KINDS_TEXT}; of variable {name}, {text}")
 
 
 def variables_of_layers(layers: Any) -> list[Any]:

@@ -50,22 +50,26 @@ def checked_names(
             "named_parameters must hold (name, parameter) pairs, such as model.named_parameters()"
         )
     counts = Counter(name for name, _ in pairs)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
+    repeated_names = sorted(name for name, count in counts.items() if count > 1)
+    if repeated_names:
         raise CallError(
-            f"named_parameters has names that occur twice: {', '.join(twice)}; give each parameter "
-            "a name of its own"
+            f"named_parameters has names that occur twice: {', '.join(repeated_names)}; give each "
+            "parameter a name of its own"
         )
-    named = {id(parameter): name for name, parameter in pairs}
-    ours = {id(parameter): parameter for parameter in parameters}
-    unnamed = [parameter for number, parameter in ours.items() if number not in named]
+    names_by_id = {id(parameter): name for name, parameter in pairs}
+    parameters_by_id = {id(parameter): parameter for parameter in parameters}
+    unnamed = [
+        parameter
+        for parameter_id, parameter in parameters_by_id.items()
+        if parameter_id not in names_by_id
+    ]
     if unnamed:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
         raise CallError(
             f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
             f"{shapes}; give the names of all"
         )
-    return named
+    return names_by_id
 
 
 def parameters_by_group(
@@ -84,18 +88,18 @@ def parameters_by_group(
     if groups is None or groups == 0:
         return None
     if isinstance(groups, int) and groups > 0:
-        ends = [len(parameters) * part // groups for part in range(groups + 1)]
-        return [parameters[ends[i] : ends[i + 1]] for i in range(groups)]
-    lists: Any = groups
+        bounds = [len(parameters) * i // groups for i in range(groups + 1)]
+        return [parameters[bounds[i] : bounds[i + 1]] for i in range(groups)]
+    group_lists: Any = groups
     are_lists = isinstance(groups, (list, tuple)) and all(
         isinstance(group, (list, tuple)) for group in groups
     )
-    if not are_lists or not all(is_array(p) for group in lists for p in group):
+    if not are_lists or not all(is_array(p) for group in group_lists for p in group):
         raise CallError(
             "groups must be a number of groups, from 0 on, or a list of lists of parameters; got "
             f"{groups!r}"
         )
-    chosen = [id(parameter) for group in lists for parameter in group]
-    if len(set(chosen)) < len(chosen):
+    parameter_ids = [id(parameter) for group in group_lists for parameter in group]
+    if len(set(parameter_ids)) < len(parameter_ids):
         raise CallError("groups has a parameter twice; each can be in one group only")
-    return lists
+    return group_lists

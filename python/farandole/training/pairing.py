@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole.arrays import Array, Arrays
-from farandole.comparison import equal_on_all_members, exchange, table
+from farandole.comparison import equal_on_all_members, gather_texts, table
 from farandole.errors import CallError
 from farandole.group import Group
 
 
-def paired(
+def in_common_order(
     arrays: Arrays,
     parameters: Sequence[Array],
     names: Mapping[int, str],
@@ -41,23 +41,27 @@ def paired(
             the same on all of them.
     """
 
-    def described(parameter: Array) -> str:
+    def description_of(parameter: Array) -> str:
         name = names.get(id(parameter), "")
-        shown = f"`{name}` " if name else ""
-        kind = arrays.dtype_and_shape(parameter) + details(parameter)
-        return f"{shown}({kind})"
+        shown_name = f"`{name}` " if name else ""
+        properties = arrays.dtype_and_shape(parameter) + details(parameter)
+        return f"{shown_name}({properties})"
 
     ordered = sorted(parameters, key=lambda parameter: names.get(id(parameter), ""))
-    mine = [described(parameter) for parameter in ordered]
-    text = json.dumps(mine).encode()
+    descriptions = [description_of(parameter) for parameter in ordered]
+    text = json.dumps(descriptions).encode()
     if equal_on_all_members(text, call_name, group):
         return ordered
-    by_rank = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
+    by_rank = {
+        rank: json.loads(text) for rank, text in gather_texts(text, call_name, group).items()
+    }
     columns = itertools.zip_longest(*by_rank.values(), fillvalue="none")
-    index, differing = next((i, column) for i, column in enumerate(columns) if len(set(column)) > 1)
+    index, different_parameters = next(
+        (i, column) for i, column in enumerate(columns) if len(set(column)) > 1
+    )
     rows = {
         rank: f"number {index} of {len(own)}: {parameter}"
-        for (rank, own), parameter in zip(by_rank.items(), differing, strict=True)
+        for (rank, own), parameter in zip(by_rank.items(), different_parameters, strict=True)
     }
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "

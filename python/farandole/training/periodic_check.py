@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from farandole.arrays import Array, Arrays
-from farandole.comparison import exchange, table
+from farandole.comparison import gather_texts, table
 from farandole.errors import CallError
 from farandole.group import Group, OptimizerName, Period
 from farandole.training.parameter_check import ADVICE, check
@@ -16,9 +16,9 @@ PART_BYTES = 16 << 20
 
 
 class PeriodicCheck:
-    """Check all parameters of an optimizer after its first step in each Period of the group, that
-    is, after init() and after join(), and after the first step with new parameters. After that,
-    check a different part of them every `interval` steps.
+    """Checks the parameters of an optimizer. It checks all of them after the first step in each
+    Period of the group, which begins with init() and with join(), and after the first step with new
+    parameters. After that, every `interval` steps, it checks the next part of them.
     """
 
     def __init__(
@@ -45,24 +45,31 @@ class PeriodicCheck:
             # all members count from 0 again.
             self._period, self._steps = self._group.period, 0
         self._steps += 1
-        checks, steps_since_check = divmod(self._steps - 1, self._interval)
+        part_number, steps_since_check = divmod(self._steps - 1, self._interval)
         if steps_since_check != 0:
             return
-        chosen, advice = read_params(), ADVICE
-        if checks > 0:
-            chosen, count = _part_of(self._arrays, chosen, checks)
-            # The last check of the same part.
-            last_check = max(1, self._steps - count * self._interval)
+        checked_params, advice = read_params(), ADVICE
+        if part_number > 0:
+            checked_params, part_count = _part_of(self._arrays, checked_params, part_number)
+            # The step after which the same part was checked last.
+            last_checked_step = max(1, self._steps - part_count * self._interval)
             advice = (
-                f"They were the same after step {last_check}: look for what changes them on some "
-                "ranks only, such as a branch on the rank, or a checkpoint that one rank loads"
+                f"They were the same after step {last_checked_step}: look for what changes them on "
+                "some ranks only, such as a branch on the rank, or a checkpoint that one rank loads"
             )
         name = f"{self._name}.parameters"
-        when = f" after step {self._steps} of the optimizer"
+        time_of_check = f" after step {self._steps} of the optimizer"
         try:
-            check(self._arrays, chosen, self._group, name, when=when, advice=advice)
+            check(
+                self._arrays,
+                checked_params,
+                self._group,
+                name,
+                time_of_check=time_of_check,
+                advice=advice,
+            )
         except CallError as error:  # raised on all ranks
-            texts = exchange(describe_options().encode(), f"{name}.options", self._group)
+            texts = gather_texts(describe_options().encode(), f"{name}.options", self._group)
             if len(set(texts.values())) < 2:
                 raise
             rows = {rank: text.decode() for rank, text in texts.items()}
@@ -72,23 +79,25 @@ class PeriodicCheck:
 
 
 def _part_of(
-    arrays: Arrays, params: Mapping[str, Array], number: int
+    arrays: Arrays, params: Mapping[str, Array], part_number: int
 ) -> tuple[dict[str, Array], int]:
     """Divide the bytes of all parameters into parts of PART_BYTES. Return the elements that begin
-    in part `number`, and the number of parts. The part after the last part is part 0 again."""
-    counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
-    sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
-    parts = -(-sum(counts[name] * sizes[name] for name in params) // PART_BYTES)
-    part_begin = number % max(1, parts) * PART_BYTES
-    chosen, offset = {}, 0
+    in part `part_number`, and the number of parts. The part after the last part is part 0 again."""
+    element_counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
+    element_sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
+    part_count = -(
+        -sum(element_counts[name] * element_sizes[name] for name in params) // PART_BYTES
+    )
+    part_begin = part_number % max(1, part_count) * PART_BYTES
+    part, offset = {}, 0
     for name, parameter in sorted(params.items()):
-        count, size = counts[name], sizes[name]
+        element_count, element_bytes = element_counts[name], element_sizes[name]
         boundaries = (part_begin, part_begin + PART_BYTES)
-        begin, end = (-((offset - boundary) // size) for boundary in boundaries)
-        begin, end = max(0, begin), min(end, count)
-        if end - begin == count:
-            chosen[name] = parameter
+        begin, end = (-((offset - boundary) // element_bytes) for boundary in boundaries)
+        begin, end = max(0, begin), min(end, element_count)
+        if end - begin == element_count:
+            part[name] = parameter
         elif begin < end:
-            chosen[name] = arrays.flat(parameter)[begin:end]
-        offset += count * size
-    return chosen, parts
+            part[name] = arrays.flat(parameter)[begin:end]
+        offset += element_count * element_bytes
+    return part, part_count

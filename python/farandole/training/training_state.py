@@ -15,7 +15,7 @@ import cloudpickle
 
 from farandole import arguments, lifecycle
 from farandole.arrays import Array, Arrays, can_be_sent
-from farandole.comparison import error_text_of, exchange_failures, table
+from farandole.comparison import error_text_of, gather_error_texts, table
 from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle
@@ -31,20 +31,20 @@ def broadcast_parameters(
     arrays: Arrays, broadcast: BroadcastAsync, params: Any, root_rank: int, process_set: Group
 ) -> dict[str, Array]:
     """Return root_rank's values of all parameters, by name, after waiting for them."""
-    pairs = _pairs(arrays, params)
+    pairs = _name_array_pairs(arrays, params)
     for name, array in pairs:
         if array is not None and not arrays.is_array(array):
             raise CallError(
                 f"params has {name!r} of the type {type(array).__name__}, but only tensors can be "
                 "sent: leave it out, and use broadcast_object() for it"
             )
-    present = [(name, array) for name, array in pairs if array is not None]
-    named = [(f"parameters.{name}", array) for name, array in present]
-    results = _broadcast_all(broadcast, named, root_rank, process_set)
-    return {name: result for (name, _), result in zip(present, results, strict=True)}
+    present_pairs = [(name, array) for name, array in pairs if array is not None]
+    arrays_by_call_name = [(f"parameters.{name}", array) for name, array in present_pairs]
+    results = _broadcast_all(broadcast, arrays_by_call_name, root_rank, process_set)
+    return {name: result for (name, _), result in zip(present_pairs, results, strict=True)}
 
 
-def _pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
+def _name_array_pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
     entries = params.items() if isinstance(params, Mapping) else params
     pairs = list(entries) if isinstance(entries, Iterable) else [entries]
     if not arrays.is_array(params):
@@ -61,38 +61,37 @@ def _pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
 def broadcast_optimizer_state(
     arrays: Arrays,
     broadcast: BroadcastAsync,
-    read: Callable[[], Any],
-    load: Callable[[Any], object],
+    read_state: Callable[[], Any],
+    load_state: Callable[[Any], object],
     root_rank: int,
     process_set: Group,
 ) -> Any:
-    """Give root_rank's state to all ranks and return it. root_rank reads it with read(), and the
-    others load it with load(). If read() or load() fails on a rank, raise CallError on all
-    ranks."""
+    """Give root_rank's state to all ranks and return it. root_rank calls read_state(), and the
+    other ranks call load_state(). If one of these fails on a rank, raise CallError on all ranks."""
     state: list[Any] = []
     problem = ""
     if lifecycle.rank() == arguments.rank_number(root_rank):
-        state.append(_send(arrays, broadcast, read, root_rank, process_set))
+        state.append(_send_state(arrays, broadcast, read_state, root_rank, process_set))
     else:
-        data, received = _receive(arrays, broadcast, root_rank, process_set)
+        data, received_arrays = _receive_state(arrays, broadcast, root_rank, process_set)
 
         def unpickle_and_load() -> None:
-            state.append(_Unpickler(data, received).load())
-            load(state[0])
+            state.append(_Unpickler(data, received_arrays).load())
+            load_state(state[0])
 
         problem = error_text_of(unpickle_and_load)
-    if problems := exchange_failures(problem, "state.taken", process_set):
+    if problems := gather_error_texts(problem, "state.taken", process_set):
         raise CallError(
             f"not all ranks could load the optimizer state of rank {root_rank}:\n{table(problems)}"
         )
     return state[0]
 
 
-def keep_dtypes(arrays: Arrays, optimizer: Any, state: dict[str, Any]) -> None:
-    """Give the arrays that an optimizer of torch has loaded the dtypes of the state.
-    load_state_dict() of torch converts them to the dtypes of their parameters, so they would differ
-    from those of the rank that has sent the state. An optimizer of the program may have a state
-    without the entries of torch."""
+def restore_dtypes(arrays: Arrays, optimizer: Any, state: dict[str, Any]) -> None:
+    """Restore the dtypes of the arrays that an optimizer of torch has loaded. load_state_dict() of
+    torch converts the arrays to the dtypes of their parameters, so they would differ from the
+    arrays of the rank that has sent the state. The state of a custom optimizer may lack torch's
+    entries."""
     saved_values = state.get("state", {})
     for group, saved in zip(optimizer.param_groups, state.get("param_groups", []), strict=False):
         for parameter, index in zip(group["params"], saved.get("params", []), strict=False):
@@ -121,15 +120,15 @@ class _Pickler(cloudpickle.Pickler):
         super().__init__(file)
         self.left_out: list[Array] = []
         self._arrays = arrays
-        self._places: dict[int, int] = {}  # by id(): an array may occur several times
+        self._indices: dict[int, int] = {}  # by id(): an array may occur several times
 
     def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in self._arrays.plain_types or not can_be_sent(self._arrays, obj):
+        if type(obj) not in self._arrays.exact_array_types or not can_be_sent(self._arrays, obj):
             return None
-        if id(obj) not in self._places:
-            self._places[id(obj)] = len(self.left_out)
+        if id(obj) not in self._indices:
+            self._indices[id(obj)] = len(self.left_out)
             self.left_out.append(obj)
-        return self._places[id(obj)]
+        return self._indices[id(obj)]
 
 
 class _Unpickler(pickle.Unpickler):
@@ -137,14 +136,14 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(data))
         self._left_out = left_out
 
-    def persistent_load(self, place: int) -> Array:
-        return self._left_out[place]
+    def persistent_load(self, index: int) -> Array:
+        return self._left_out[index]
 
 
-def _send(
+def _send_state(
     arrays: Arrays,
     broadcast: BroadcastAsync,
-    read: Callable[[], Any],
+    read_state: Callable[[], Any],
     root_rank: int,
     process_set: Group,
 ) -> Any:
@@ -153,29 +152,29 @@ def _send(
     state: list[Any] = []
 
     def read_and_pickle() -> None:
-        state.append(read())
+        state.append(read_state())
         pickler.dump(state[0])
 
     problem = error_text_of(read_and_pickle)
     layouts = [(array.dtype, array.shape) for array in pickler.left_out]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
-    sent = [arrays.contiguous_on_host(array) for array in pickler.left_out]
-    _broadcast_all(broadcast, _numbered(sent), root_rank, process_set)
+    contiguous_arrays = [arrays.contiguous_on_host(array) for array in pickler.left_out]
+    _broadcast_all(broadcast, _with_call_names(contiguous_arrays), root_rank, process_set)
     return state[0]
 
 
-def _receive(
+def _receive_state(
     arrays: Arrays, broadcast: BroadcastAsync, root_rank: int, process_set: Group
 ) -> tuple[bytes, list[Array]]:
     """Return the pickled state, and the arrays that were left out of it."""
     problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
     _raise_if_problem(problem, root_rank)
-    empty = [arrays.empty(shape, dtype) for dtype, shape in layouts]
-    return data, _broadcast_all(broadcast, _numbered(empty), root_rank, process_set)
+    empty_arrays = [arrays.empty(shape, dtype) for dtype, shape in layouts]
+    return data, _broadcast_all(broadcast, _with_call_names(empty_arrays), root_rank, process_set)
 
 
-def _numbered(arrays: Sequence[Array]) -> list[tuple[str, Array]]:
+def _with_call_names(arrays: Sequence[Array]) -> list[tuple[str, Array]]:
     return [(f"state.{index}", array) for index, array in enumerate(arrays)]
 
 
@@ -186,7 +185,7 @@ def _raise_if_problem(problem: str, root_rank: int) -> None:
 
 def _broadcast_all(
     broadcast: BroadcastAsync,
-    named: Iterable[tuple[str, Array]],
+    arrays_by_call_name: Iterable[tuple[str, Array]],
     root_rank: int,
     process_set: Group,
 ) -> list[Array]:
@@ -194,7 +193,7 @@ def _broadcast_all(
     calls before the error is raised: the other ranks make them, and their names become free."""
     errors = CollectedErrors()
     handles: list[Handle[Array]] = []
-    for name, array in named:
+    for name, array in arrays_by_call_name:
 
         def start(name: str = name, array: Array = array) -> None:
             handles.append(broadcast(array, root_rank, name, process_set))

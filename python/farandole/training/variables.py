@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from farandole.comparison import exchange_failures, table
+from farandole.comparison import gather_error_texts, table
 from farandole.errors import CallError
 from farandole.group import global_process_set
 from farandole.objects import broadcast_object
@@ -14,29 +14,29 @@ from farandole.objects import broadcast_object
 
 def checked_variables(variables: Any) -> list[Any]:
     """Return a variable, or an iterable of variables, as a list."""
-    is_one = hasattr(variables, "assign") or not isinstance(variables, Iterable)
-    listed = [variables] if is_one else list(variables)
-    for variable in listed:
+    is_single = hasattr(variables, "assign") or not isinstance(variables, Iterable)
+    variable_list = [variables] if is_single else list(variables)
+    for variable in variable_list:
         if not hasattr(variable, "assign"):
             raise CallError(
                 "variables must be a list of variables, such as model.variables; it contains "
                 f"{variable!r}"
             )
-    return listed
+    return variable_list
 
 
-def check_same_kinds(variables: Sequence[Any], advice: str, problem: str = "") -> None:
-    """Raise CallError on all ranks if a rank has a problem, or other variables than rank 0: another
-    number of them, or other dtypes or shapes. Without this check, the ranks would wait for ever in
-    a broadcast, because the names of its calls contain the number of variables.
+def check_same_variables(variables: Sequence[Any], advice: str, problem: str = "") -> None:
+    """Raise CallError on all ranks if a rank has a problem, or if its variables differ from those
+    of rank 0 in number, dtype or shape. Without this check, the ranks would wait forever in a
+    broadcast, because the names of its calls contain the number of variables.
 
     `problem` is this rank's problem, or "". The text of the error ends with `advice`.
     """
-    kinds = [_kind(variable) for variable in variables]
+    dtypes_and_shapes = [_dtype_and_shape(variable) for variable in variables]
     pairs = itertools.zip_longest(
         numbered_names(variables),
-        kinds,
-        broadcast_object(kinds, 0, "elastic.kinds"),
+        dtypes_and_shapes,
+        broadcast_object(dtypes_and_shapes, 0, "elastic.kinds"),
         fillvalue="",
     )
     differences = (
@@ -44,15 +44,16 @@ def check_same_kinds(variables: Sequence[Any], advice: str, problem: str = "") -
         for number, (name, own, root) in enumerate(pairs)
         if own != root
     )
-    mine = problem or next(differences, "")
-    if problems := exchange_failures(mine, "elastic.problems", global_process_set):
+    own_problem = problem or next(differences, "")
+    if problems := gather_error_texts(own_problem, "elastic.problems", global_process_set):
         raise CallError(
             f"the ranks cannot begin with the same variables:\n{table(problems)}\n{advice}"
         )
 
 
-def _kind(variable: Any) -> str:
-    dtype = getattr(variable.dtype, "base_dtype", variable.dtype)  # TensorFlow 1 has "references"
+def _dtype_and_shape(variable: Any) -> str:
+    # A dtype of TensorFlow 1 may be a reference to a base dtype.
+    dtype = getattr(variable.dtype, "base_dtype", variable.dtype)
     return f"{getattr(dtype, 'name', dtype)} {variable.shape}"
 
 

@@ -9,7 +9,7 @@ from farandole.elastic import HostUpdateResult, ObjectState, State, run_fn
 
 class WorkerNotificationManager:
     """Pass changes of hosts on to listeners such as a State. The launcher never reports a change
-    in this way: State.check_host_updates() asks it."""
+    in this way, because State.check_host_updates() asks the launcher."""
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()

@@ -80,12 +80,12 @@ def ccl_built(verbose: bool = False) -> bool:
 def env(**variables: str | None) -> Iterator[None]:
     """Set variables until the end of the block. A value of None leaves its variable as it is."""
     values = {name: value for name, value in variables.items() if value is not None}
-    before = {name: os.environ.get(name) for name in values}
+    former_values = {name: os.environ.get(name) for name in values}
     try:
         os.environ.update(values)
         yield
     finally:
-        for name, value in before.items():
+        for name, value in former_values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -96,7 +96,7 @@ def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[reduce_op.ReduceOp | None, bool | None], reduce_op.ReduceOp]:
     """Return a function that makes one op from the arguments `op` and `average`."""
-    return reduce_op.op_of
+    return reduce_op.reduce_op_of
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:

@@ -33,8 +33,8 @@ class _Epoch:
     """The batches of one epoch, loaded in a thread."""
 
     def __init__(self, batches: Iterator[Any], queue_size: int) -> None:
-        # Each entry is a list and an error. The list holds one batch, and the error is None. Only
-        # in the last entry, the list is empty, and there is an error if loading has failed.
+        # Each entry is a list and an error. The list has one batch, and the error is None. In the
+        # last entry, the list is empty; the error is not None if loading has failed.
         self._entries: queue.Queue[tuple[list[Any], BaseException | None]] = queue.Queue(queue_size)
         self._closed = threading.Event()
         self._batches = batches
@@ -85,7 +85,7 @@ class AsyncDataLoaderMixin:
     or when the training loop leaves the epoch early.
 
     Args:
-        async_loader_queue_size: The largest number of batches that wait; with 0 there is no thread.
+        async_loader_queue_size: The largest number of loaded batches that wait; 0: no thread.
         debug_data_loader: Ignored.
         args, kwargs: Arguments of the loader.
     """

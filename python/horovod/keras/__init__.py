@@ -1,6 +1,6 @@
 """Farandole for Keras under Horovod's name: `import horovod.keras as hvd`.
 
-Some functions have fewer arguments than those of horovod.tensorflow.keras, or other ones.
+Some functions have fewer or different arguments than those of horovod.tensorflow.keras.
 """
 
 from typing import Any

@@ -11,7 +11,7 @@ import farandole
 from farandole.errors import WorkerError
 from horovod.runner.flags import FLAGS, elastic_settings_of
 from horovod.runner.job_size import JobSize
-from horovod.runner.workers import PREFIX, worker_variables
+from horovod.runner.workers import OUTPUT_PREFIX, worker_variables
 
 __all__ = ["run"]
 
@@ -60,22 +60,22 @@ def run(
     given = dict(locals())
     workers_min = min_np if min_num_proc is None else min_num_proc
     workers_max = max_np if max_num_proc is None else max_num_proc
-    finds_hosts = host_discovery_script is not None
-    script = str(host_discovery_script) if finds_hosts else None
+    discovers_hosts = host_discovery_script is not None
+    script = str(host_discovery_script) if discovers_hosts else None
     size = JobSize(np or num_proc, workers_min, workers_max, hosts, hostfile, script)
     workers = size.checked_workers()
     host_flags = size.host_flags()
-    over_hosts = bool(host_flags)
+    on_several_hosts = bool(host_flags)
     elastic_settings = elastic_settings_of(host_flags, size.elastic_flags())
     ignored = [
         f"{name} has no meaning here: {why}"
-        for name, why in _ignored_arguments(over_hosts, elastic_settings).items()
+        for name, why in _ignored_arguments(on_several_hosts, elastic_settings).items()
         if given[name] not in (None, False)
     ]
     if ignored:
         warnings.warn("; ".join(ignored), stacklevel=2)
     interfaces = {}
-    if over_hosts and (names := network_interfaces or network_interface):
+    if on_several_hosts and (names := network_interfaces or network_interface):
         interfaces["FARANDOLE_NETWORK_INTERFACES"] = names
     try:
         return farandole.run(
@@ -83,19 +83,21 @@ def run(
             args,
             kwargs,
             n=workers,
-            hosts=hosts if over_hosts and not finds_hosts else None,
-            hostfile=hostfile if over_hosts and hosts is None and not finds_hosts else None,
-            ssh_port=ssh_port if over_hosts else None,
-            ssh_identity_file=ssh_identity_file if over_hosts else None,
-            env=worker_variables(over_hosts) | interfaces,
-            prefix=PREFIX,
+            hosts=hosts if on_several_hosts and not discovers_hosts else None,
+            hostfile=hostfile
+            if on_several_hosts and hosts is None and not discovers_hosts
+            else None,
+            ssh_port=ssh_port if on_several_hosts else None,
+            ssh_identity_file=ssh_identity_file if on_several_hosts else None,
+            env=worker_variables(on_several_hosts) | interfaces,
+            prefix=OUTPUT_PREFIX,
             output_dir=output_filename,
             start_timeout=start_timeout,
             executable=executable,
             min_workers=(workers_min or workers) if size.is_elastic else None,
-            max_workers=workers_max if finds_hosts else None,
+            max_workers=workers_max if discovers_hosts else None,
             discover_hosts=host_discovery_script,
-            slots_per_host=slots if finds_hosts else None,
+            slots_per_host=slots if discovers_hosts else None,
             reset_limit=reset_limit if size.is_elastic else None,
             cooldown_range=cooldown_range if size.is_elastic else None,
         )
@@ -112,11 +114,11 @@ def _with_text_of_horovod(error: WorkerError) -> WorkerError:
         "job to be terminated. The first process to do so was:\n"
         f"Process name: {error.rank}\nExit code: {error.exit_code}\n\n{error}"
     )
-    facts = (error.exception_type, error.exception_text, error.remote_traceback)
-    return WorkerError(text, error.rank, error.exit_code, facts)
+    exception_texts = (error.exception_type, error.exception_text, error.remote_traceback)
+    return WorkerError(text, error.rank, error.exit_code, exception_texts)
 
 
-def _ignored_arguments(over_hosts: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
+def _ignored_arguments(on_several_hosts: bool, elastic_settings: Sequence[str]) -> dict[str, str]:
     """Return the arguments of run() that have no effect in such a job, with the reasons. For
     `elastic_settings`, see elastic_settings_of()."""
     reasons = {
@@ -124,7 +126,7 @@ def _ignored_arguments(over_hosts: bool, elastic_settings: Sequence[str]) -> dic
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
         if flag.why_ignored
-        and not (over_hosts and flag.to_run_flags)
+        and not (on_several_hosts and flag.to_run_flags)
         and flag.name not in elastic_settings
         and argument in inspect.signature(run).parameters
     }

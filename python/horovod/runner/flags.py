@@ -80,7 +80,7 @@ def _log_time_flags(shown: bool) -> list[str]:
 
 
 def _binding_flags(value: str) -> list[str]:
-    """Translate words for mpirun, such as "-bind-to core -map-by slot"."""
+    """Return the flags of `farandole run` for arguments of mpirun such as "-bind-to core"."""
     words = value.replace("=", " ").split()
     for option, unit in itertools.pairwise(words):
         if option.lstrip("-") == "bind-to" and unit.split(":")[0] in ("core", "socket", "none"):
@@ -97,9 +97,9 @@ def _why_binding_ignored(value: str) -> str:
 SAME_TRANSPORT = "the workers always use the same transport, which needs neither MPI nor Gloo"
 ONE_HOST = "all workers are on this host"
 NO_CYCLE = "there is no cycle; calls run as soon as all ranks have made them"
-AUTOMATIC = "the algorithm is chosen automatically"
+AUTOMATIC_ALGORITHM = "the algorithm is chosen automatically"
 NO_TUNING = "settings are not tuned during a job"
-FIXED = "the number of workers is fixed"
+FIXED_SIZE = "the number of workers is fixed"
 
 
 def _ignored_switch(name: str, section: str, key: str, why_ignored: str) -> Flag:
@@ -195,9 +195,13 @@ FLAGS = (
         value_min=0,
         why_ignored="plans of repeated calls need no setting",
     ),
-    _ignored_switch("hierarchical_allreduce", "params", "hierarchical_allreduce", AUTOMATIC),
-    _ignored_switch("hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC),
-    _ignored_switch("torus_allreduce", "params", "torus_allreduce", AUTOMATIC),
+    _ignored_switch(
+        "hierarchical_allreduce", "params", "hierarchical_allreduce", AUTOMATIC_ALGORITHM
+    ),
+    _ignored_switch(
+        "hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC_ALGORITHM
+    ),
+    _ignored_switch("torus_allreduce", "params", "torus_allreduce", AUTOMATIC_ALGORITHM),
     _ignored_switch("autotune", "autotune", "enabled", NO_TUNING),
     _autotune_flag("log_file", str),
     _autotune_flag("warmup_samples", int),
@@ -211,7 +215,7 @@ FLAGS = (
         arguments=("slots",),
         value_min=1,
         to_elastic_flags=_with_value("--slots-per-host"),
-        why_ignored=FIXED,
+        why_ignored=FIXED_SIZE,
     ),
     Flag(
         "elastic_timeout",
@@ -219,7 +223,7 @@ FLAGS = (
         type=int,
         value_min=1,
         to_elastic_flags=_with_value("--elastic-timeout"),
-        why_ignored=FIXED,
+        why_ignored=FIXED_SIZE,
     ),
     Flag(
         "blacklist_cooldown_range",
@@ -228,7 +232,7 @@ FLAGS = (
         arguments=("cooldown_range",),
         count=2,
         to_elastic_flags=_cooldown_flags,
-        why_ignored=FIXED,
+        why_ignored=FIXED_SIZE,
     ),
     Flag(
         "reset_limit",
@@ -236,7 +240,7 @@ FLAGS = (
         type=int,
         value_min=0,
         to_elastic_flags=_with_value("--reset-limit"),
-        why_ignored=FIXED,
+        why_ignored=FIXED_SIZE,
     ),
     Flag(
         "timeline_filename",
@@ -348,9 +352,9 @@ def elastic_settings_of(host_flags: Sequence[str], elastic_flags: Sequence[str])
     """Return the names of the settings that have an effect because the job is elastic."""
     if not elastic_flags:
         return []
-    lists_hosts = "--host-discovery-script" in host_flags
+    discovers_hosts = "--host-discovery-script" in host_flags
     return [
         flag.name
         for flag in FLAGS
-        if flag.to_elastic_flags and (flag.name != "slots_per_host" or lists_hosts)
+        if flag.to_elastic_flags and (flag.name != "slots_per_host" or discovers_hosts)
     ]

@@ -18,7 +18,7 @@ class JobSize:
     """Horovod's arguments for the number of workers and their hosts."""
 
     workers: int | None
-    workers_min: int | None = None  # how many are enough for an elastic job; None: not elastic
+    workers_min: int | None = None  # how many are enough for an elastic job
     workers_max: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
@@ -66,8 +66,8 @@ class JobSize:
         hosts: list[HostInfo] = []
         flags: list[str] = []
         if self.host_discovery_script is not None:
-            most = [] if self.workers_max is None else ["--max-workers", str(self.workers_max)]
-            return ["--host-discovery-script", self.host_discovery_script, *most]
+            max_flags = [] if self.workers_max is None else ["--max-workers", str(self.workers_max)]
+            return ["--host-discovery-script", self.host_discovery_script, *max_flags]
         if self.hosts is not None:
             hosts, flags = parse_hosts(self.hosts), ["-H", self.hosts]
         elif self.hostfile is not None:

@@ -14,7 +14,7 @@ from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag, elastic_settings_of
 from horovod.runner.job_size import JobSize
-from horovod.runner.workers import PREFIX, worker_variables
+from horovod.runner.workers import OUTPUT_PREFIX, worker_variables
 from horovod.version import __version__ as horovod_version
 
 
@@ -82,14 +82,14 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="Also put the time before every line.",
     )
-    _add_hosts(parser)
+    _add_host_flags(parser)
     exclusive = parser.add_mutually_exclusive_group()
     for flag in FLAGS:
-        _add(exclusive if flag.name.startswith("use_") else parser, flag)
+        _add_flag(exclusive if flag.name.startswith("use_") else parser, flag)
     return parser
 
 
-def _add_hosts(parser: argparse.ArgumentParser) -> None:
+def _add_host_flags(parser: argparse.ArgumentParser) -> None:
     exclusive = parser.add_mutually_exclusive_group()
     exclusive.add_argument(
         "-H",
@@ -113,7 +113,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*names, type=int, dest=f"{bound}_num_proc", help=argparse.SUPPRESS)
 
 
-def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
+def _add_flag(parser: argparse._ActionsContainer, flag: Flag) -> None:
     text = flag.help or argparse.SUPPRESS
     if flag.type is not None:
         parser.add_argument(
@@ -174,7 +174,7 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
 def ignored_settings(
     values: dict[str, Any],
     unknown: Sequence[str] = (),
-    over_hosts: bool = False,
+    on_several_hosts: bool = False,
     elastic_settings: Sequence[str] = (),
 ) -> list[str]:
     """Return a line for every given setting that has no effect here. See elastic_settings_of()."""
@@ -182,7 +182,7 @@ def ignored_settings(
         f"{flag.names[0]} has no meaning here: {flag.why_ignored}"
         for flag in FLAGS
         if flag.why_ignored
-        and not (over_hosts and flag.to_run_flags)
+        and not (on_several_hosts and flag.to_run_flags)
         and flag.name not in elastic_settings
         and values.get(flag.name) not in (None, False)
     ]
@@ -206,8 +206,8 @@ def run_arguments(
     """Return the arguments of `farandole` for a job with these settings, without the user's
     program."""
     words = ["run", "-n", str(workers), *host_flags]
-    words += ["--prefix", ("{time}" if with_time else "") + PREFIX]
-    for name, value in worker_variables(over_hosts=bool(host_flags)).items():
+    words += ["--prefix", ("{time}" if with_time else "") + OUTPUT_PREFIX]
+    for name, value in worker_variables(on_several_hosts=bool(host_flags)).items():
         words += ["-x", f"{name}={value}"]
     words += elastic_flags
     elastic_settings = elastic_settings_of(host_flags, elastic_flags)
@@ -283,10 +283,10 @@ def run_commandline() -> None:
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    with_time, elastic = arguments.prefix_output_with_timestamp, size.elastic_flags()
-    words = run_arguments(workers, values, with_time, host_flags, elastic)
+    with_time, elastic_flags = arguments.prefix_output_with_timestamp, size.elastic_flags()
+    words = run_arguments(workers, values, with_time, host_flags, elastic_flags)
     words = [command, *words, "--", *program]
-    elastic_settings = elastic_settings_of(host_flags, elastic)
+    elastic_settings = elastic_settings_of(host_flags, elastic_flags)
     lines = ignored_settings(values, unknown, bool(host_flags), elastic_settings)
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")

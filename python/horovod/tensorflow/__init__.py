@@ -26,4 +26,5 @@ from horovod.tensorflow.util import vars_to_refs as vars_to_refs
 
 
 def __getattr__(name: str) -> _Any:
-    return getattr(_farandole, name)  # SyncBatchNormalization, which imports Keras
+    # For SyncBatchNormalization, which imports Keras. So Keras is imported only on first use.
+    return getattr(_farandole, name)

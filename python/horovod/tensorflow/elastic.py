@@ -12,4 +12,5 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(_elastic, name)  # TensorFlowKerasState, which imports Keras
+    # For TensorFlowKerasState, which imports Keras. So Keras is imported only on first use.
+    return getattr(_elastic, name)

@@ -13,19 +13,19 @@
 namespace farandole {
 namespace {
 
-// Elements per block, so that the blocks of four inputs fit into the first-level cache.
-constexpr std::int64_t kBlock = 2048;
+// Elements per block. The blocks of four inputs fit into the first-level cache.
+constexpr std::int64_t kBlockElements = 2048;
 
-// A squared length counts as zero if it is less than this fraction of the value that it would have
-// if no terms cancelled out. For lengths, the fraction is 2^-16. Rounding errors are at most about
-// 2^-43 (in a tensor of 64 MiB, if all roundings go in one direction).
+// A squared length counts as zero if it is less than this fraction of the sum of the absolute
+// values of its terms. This corresponds to 2^-16 of a length. Rounding errors are much smaller: at
+// most about 2^-43 for a tensor of 64 MiB.
 constexpr double kCancellationFraction = 0x1p-32;
 
 constexpr std::size_t product_index(std::size_t a, std::size_t b) {
   return dot_product_count(std::max(a, b)) + std::min(a, b);
 }
 
-// The inputs whose combination is one intermediate result of the tree.
+// The range of inputs that one intermediate result of the tree combines.
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -62,25 +62,25 @@ class Tree {
   }
 
   static double coefficient(double dot_product, const Product& square) {
-    const double least =
+    const double smallest_square =
         std::max(kCancellationFraction * square.magnitude, std::numeric_limits<double>::min());
-    return square.value < least ? 1 : 1 - dot_product / square.value / 2;
+    return square.value < smallest_square ? 1 : 1 - dot_product / square.value / 2;
   }
 
   std::span<const double> products_;
   std::span<double> weights_;
 };
 
-// Two inputs, or the same input twice if only one is left.
+// The indices of two inputs, or the same index twice if only one input remains.
 struct Pair {
   std::size_t first = 0;
   std::size_t second = 0;
   bool operator==(const Pair&) const = default;
 };
 
-// Returns the first two inputs at or after `begin` that are not null. If there is none, both are
-// the number of inputs.
-Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
+// Returns the first two inputs from index `begin` that are not null. If there is none, both indices
+// are the number of inputs.
+Pair next_pair(std::span<const std::byte* const> inputs, std::size_t begin) {
   const auto is_present = [](const std::byte* input) { return input != nullptr; };
   const auto first =
       std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), is_present);
@@ -90,8 +90,8 @@ Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
           static_cast<std::size_t>((second == inputs.end() ? first : second) - inputs.begin())};
 }
 
-// Adds the dot products of the inputs in `left` with those in `right` to `sums`. `right` is the
-// same pair as `left` or an earlier one.
+// Adds the dot products of the inputs in `left` and the inputs in `right` to `sums`. `right` is the
+// same pair as `left` or an earlier pair.
 [[gnu::noinline]] void add_products(const AdasumKernels& kernels, ProductArguments& arguments,
                                     Pair left, Pair right, std::span<double> sums) {
   std::array<double, 4> products = {};
@@ -153,18 +153,18 @@ void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int
                               std::span<double> products) const {
   CHECK(products.size() == dot_product_count(inputs.size()), "every input has all its products");
   const StandardFloatMode mode;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+  for (std::int64_t begin = 0; begin < count; begin += kBlockElements) {
     ProductArguments arguments = {};
-    arguments.count = std::min(kBlock, count - begin);
-    const auto at = [&](std::size_t input) { return inputs[input] + begin * element_bytes_; };
-    for (Pair left = pair_from(inputs, 0); left.first < inputs.size();
-         left = pair_from(inputs, left.second + 1)) {
-      arguments.left[0] = at(left.first);
-      arguments.left[1] = at(left.second);
-      for (Pair right = pair_from(inputs, 0); right.first <= left.first;
-           right = pair_from(inputs, right.second + 1)) {
-        arguments.right[0] = at(right.first);
-        arguments.right[1] = at(right.second);
+    arguments.count = std::min(kBlockElements, count - begin);
+    const auto data_of = [&](std::size_t input) { return inputs[input] + begin * element_bytes_; };
+    for (Pair left = next_pair(inputs, 0); left.first < inputs.size();
+         left = next_pair(inputs, left.second + 1)) {
+      arguments.left[0] = data_of(left.first);
+      arguments.left[1] = data_of(left.second);
+      for (Pair right = next_pair(inputs, 0); right.first <= left.first;
+           right = next_pair(inputs, right.second + 1)) {
+        arguments.right[0] = data_of(right.first);
+        arguments.right[1] = data_of(right.second);
         add_products(*kernels_, arguments, left, right, products);
       }
     }
@@ -173,7 +173,7 @@ void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int
 
 void Adasum::add_weighted(std::span<const std::byte* const> inputs, std::span<const double> weights,
                           std::span<std::byte* const> outputs, std::int64_t count) const {
-  if (count == 0) return;  // without elements, null pointers are allowed
+  if (count == 0) return;  // if there are no elements, all pointers may be null
   std::vector<const std::byte*> present;
   std::vector<double> present_weights;
   for (std::size_t input = 0; input < inputs.size(); ++input) {

@@ -1,15 +1,15 @@
-// Adasum: a sum of vectors in which a component that the vectors share counts less. The sum of two
-// vectors is (Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021):
+// Adasum: a sum of vectors that reduces the components in the directions that the vectors share.
+// The sum of two vectors is (Maleki et al., "Scaling Distributed Training with Adaptive Summation",
+// MLSys 2021):
 //   Adasum(a, b) = (1 − a·b / 2a·a) a + (1 − a·b / 2b·b) b
 // where a coefficient is 1 if its vector is zero. Orthogonal vectors are added; parallel vectors of
-// the same length are averaged. More than two vectors are combined in a tree: neighbours are paired
-// in rank order, level by level, and a last vector without a neighbour goes to the next level
+// the same length are averaged. More than two vectors are combined in a tree: on each level,
+// neighbours are paired in rank order. A last vector without a neighbour goes to the next level
 // unchanged.
 //
 // All intermediate results are weighted sums of the inputs, so their dot products follow from the
 // dot products of the inputs. Two passes over the inputs are therefore enough for any number of
-// inputs. The first pass computes the dot products, part by part; the second adds the weighted
-// inputs.
+// inputs. The first pass computes the dot products; the second pass adds the weighted inputs.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,28 @@
 
 namespace farandole {
 
-// The number of dot products of this many inputs. The product of inputs i and j ≤ i is at index i
-// (i + 1) / 2 + j.
+// Returns the number of dot products of this many inputs. The dot product of the inputs i and j ≤ i
+// is at index i (i + 1) / 2 + j.
 constexpr std::size_t dot_product_count(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
 
-// Adds the dot products of a part of the inputs, which lie unaligned at `from`, to those of other
-// parts.
+// Adds the dot products of a part of the inputs to `sums`. They are read from `from`, which need
+// not be aligned.
 void add_partial_dot_products(std::span<double> sums, const std::byte* from);
 
-// Computes the weight of each input in the result, times `scale`, from the dot products of whole
-// inputs.
+// Computes the weight of each input in the result from the dot products of whole inputs, and
+// multiplies it by `scale`.
 // - If inputs cancel each other out to less than 2^-16 of their length, the remainder counts as
-//   zero, because rounding errors decide its direction. A float64 vector shorter than 10^-154 also
-//   counts as zero.
+//   zero, because its direction consists mostly of rounding errors. A float64 vector shorter than
+//   10^-154 also counts as zero.
 // - If an input contains an infinity or a NaN, all results are NaN. They may also be NaN if a
 //   float64 vector is longer than 10^154.
 void compute_adasum_weights(std::span<const double> products, double scale,
                             std::span<double> weights);
 
-// The two passes. Each call works on a part of all inputs. A null pointer stands for an input of
-// zeros; unless `count` is 0, at least one input must not be null. Everything is computed in
-// float64, in an order that depends on `count` alone. So every processor computes the same bits,
-// except those of NaNs. Any thread may call; no alignment is needed.
+// The two passes. Each call processes the same part of all inputs. A null pointer means an input of
+// zeros; at least one input must not be null, except if `count` is 0. All sums are computed in
+// float64, in an order that depends only on `count`. So every processor computes the same bits,
+// except those of NaNs. Any thread may call it; no alignment is needed.
 class Adasum {
  public:
   static bool supports(DType dtype);  // float16, bfloat16, float32, float64

@@ -1,6 +1,6 @@
 // The source of the Adasum kernels. It is compiled like vector_kernels.h, and its code must follow
-// the same rules. With every instruction set, the kernels add eight float64 numbers in parallel. So
-// neither the order of the additions nor the result depends on the instruction set.
+// the same rules. The kernels add eight float64 numbers in parallel with every instruction set, so
+// the order of the additions and the result are always the same.
 #pragma once
 
 #include "device/cpu/elements.h"
@@ -25,7 +25,8 @@ template <class Memory>
 }
 
 // Converts eight elements in memory to float64 numbers and back. Writing rounds to nearest even;
-// half types are rounded to float32 first. Only floating-point types have a specialization.
+// values of half types are first rounded to float32. Only floating-point types have a
+// specialization.
 template <class Element>
 struct Lanes;
 template <>
@@ -55,7 +56,7 @@ struct Lanes<BFloat16Element> {
     HalfWords halves;
     load_lanes(from, halves);
     const Words words = __builtin_convertvector(halves, Words) << 16;
-    to = __builtin_convertvector(as<Singles>(words), Doubles);
+    to = __builtin_convertvector(bit_cast_to<Singles>(words), Doubles);
   }
   [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
     const Singles singles = __builtin_convertvector(from, Singles);
@@ -69,7 +70,7 @@ struct Lanes<Float16Element> {
   [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
 #if defined(__F16C__) && defined(__AVX2__)
     const auto* const halves = reinterpret_cast<const __m128i_u*>(from);
-    const auto singles = as<Singles>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+    const auto singles = bit_cast_to<Singles>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
 #else
     HalfWords halves;
     load_lanes(from, halves);
@@ -80,7 +81,7 @@ struct Lanes<Float16Element> {
   [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
     const Singles singles = __builtin_convertvector(from, Singles);
 #if defined(__F16C__) && defined(__AVX2__)
-    store_lanes(to, _mm256_cvtps_ph(as<__m256>(singles), _MM_FROUND_TO_NEAREST_INT));
+    store_lanes(to, _mm256_cvtps_ph(bit_cast_to<__m256>(singles), _MM_FROUND_TO_NEAREST_INT));
 #else
     const Words words = float32_to_float16<Words>(singles);
     const HalfWords halves = __builtin_convertvector(words, HalfWords);
@@ -108,8 +109,8 @@ struct PartialVector {
   std::size_t bytes;
 };
 
-// How many vectors are processed in parallel, so that one addition need not wait for the previous
-// one.
+// The number of vectors that are processed in parallel, because an addition has to wait for the
+// previous addition to the same sum.
 constexpr std::int64_t kVectorsInParallel = 2;
 
 template <bool kSquare>
@@ -126,7 +127,7 @@ struct Products {
 
 template <class Element, bool kSquare>
 void multiply(const ProductArguments& arguments) {
-  Products<kSquare> all[kVectorsInParallel] = {};
+  Products<kSquare> partial_products[kVectorsInParallel] = {};
   Doubles left[2];
   Doubles right[2];
   const auto add = [&](auto&& read, std::int64_t offset, Products<kSquare>& to)
@@ -142,11 +143,11 @@ void multiply(const ProductArguments& arguments) {
   std::int64_t offset = 0;
   std::int64_t remaining = arguments.count;
   for (; remaining >= kVectorsInParallel * kLanes; remaining -= kVectorsInParallel * kLanes)
-    for (Products<kSquare>& products : all) {
+    for (Products<kSquare>& products : partial_products) {
       add(Lanes<Element>::read, offset, products);
       offset += step;
     }
-  for (Products<kSquare>& products : all) {
+  for (Products<kSquare>& products : partial_products) {
     if (remaining <= 0) break;
     PartialVector<Element> partial(remaining < kLanes ? remaining : kLanes);
     add([&](const std::byte* from, Doubles& to)
@@ -156,7 +157,7 @@ void multiply(const ProductArguments& arguments) {
     remaining -= kLanes;
   }
   for (int product = 0; product < 4; ++product) {
-    const Doubles sum = all[0].sums[product] + all[1].sums[product];
+    const Doubles sum = partial_products[0].sums[product] + partial_products[1].sums[product];
     double total = 0;
     for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
     arguments.products[product] = total;
@@ -168,15 +169,16 @@ template <class Element>
 void add_weighted(const WeightedSumArguments& arguments) {
   constexpr std::int64_t kChunk = 4;  // in vectors of eight
   const std::int64_t step = kLanes * Element::kBytes;
-  const auto add = [&](auto&& read, std::int64_t at, Doubles& sum) __attribute__((always_inline)) {
-    read(arguments.inputs[0] + at, sum);
-    sum *= arguments.weights[0];
-    for (std::int64_t input = 1; input < arguments.input_count; ++input) {
-      Doubles numbers;
-      read(arguments.inputs[input] + at, numbers);
-      sum += numbers * arguments.weights[input];
-    }
-  };
+  const auto add = [&](auto&& read, std::int64_t position, Doubles& sum)
+                       __attribute__((always_inline)) {
+                         read(arguments.inputs[0] + position, sum);
+                         sum *= arguments.weights[0];
+                         for (std::int64_t input = 1; input < arguments.input_count; ++input) {
+                           Doubles numbers;
+                           read(arguments.inputs[input] + position, numbers);
+                           sum += numbers * arguments.weights[input];
+                         }
+                       };
   std::int64_t offset = 0;
   std::int64_t remaining = arguments.count;
   for (; remaining >= kChunk * kLanes; remaining -= kChunk * kLanes, offset += kChunk * step) {

@@ -31,7 +31,7 @@ long double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-Vector combined(const Vector& a, const Vector& b) {
+Vector combine(const Vector& a, const Vector& b) {
   const long double dot_product = dot(a, b);
   const auto coefficient = [&](long double square) {
     return square == 0 ? 1 : 1 - dot_product / (2 * square);
@@ -48,7 +48,7 @@ Vector reference_adasum(std::vector<Vector> level) {
   while (level.size() > 1) {
     std::vector<Vector> above;
     for (std::size_t i = 0; i + 1 < level.size(); i += 2)
-      above.push_back(combined(level[i], level[i + 1]));
+      above.push_back(combine(level[i], level[i + 1]));
     if (level.size() % 2 == 1) above.push_back(level.back());
     level = above;
   }
@@ -74,7 +74,7 @@ long double as_long_double(T value) {
 }
 
 template <class T>
-Buffer encoded(const Vector& values) {
+Buffer encode(const Vector& values) {
   Buffer buffer(values.size() * sizeof(T));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const T element = converted<T>(values[i]);
@@ -83,7 +83,7 @@ Buffer encoded(const Vector& values) {
   return buffer;
 }
 template <class T>
-Vector decoded(const Buffer& buffer) {
+Vector decode(const Buffer& buffer) {
   Vector values;
   for (std::size_t begin = 0; begin < buffer.size(); begin += sizeof(T)) {
     T element;
@@ -129,19 +129,19 @@ Buffer adasum_with(const InstructionSet& set, const Reduction& reduction,
 template <class T>
 Vector adasum(const std::vector<Vector>& vectors, double prescale = 1, double postscale = 1) {
   std::vector<Buffer> inputs;
-  for (const Vector& vector : vectors) inputs.push_back(encoded<T>(vector));
+  for (const Vector& vector : vectors) inputs.push_back(encode<T>(vector));
   const Reduction reduction = {.dtype = Traits<T>::kDType,
                                .op = ReduceOp::kAdasum,
                                .prescale = prescale,
                                .postscale = postscale};
   const auto count = static_cast<std::int64_t>(vectors.front().size());
-  return decoded<T>(adasum_with(instruction_sets().front(), reduction, inputs, count));
+  return decode<T>(adasum_with(instruction_sets().front(), reduction, inputs, count));
 }
 
 template <class T>
 class AdasumOfType : public ::testing::Test {
  protected:
-  // The vectors share a random component, as gradients do, and are rounded to the dtype.
+  // Returns vectors with a common random component, like gradients. They are rounded to the dtype.
   static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(members * 1000 + count));
     const auto random_value = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
@@ -150,20 +150,20 @@ class AdasumOfType : public ::testing::Test {
     std::vector<Vector> vectors(members, common);
     for (Vector& vector : vectors) {
       for (long double& value : vector) value += random_value();
-      vector = decoded<T>(encoded<T>(vector));
+      vector = decode<T>(encode<T>(vector));
     }
     return vectors;
   }
 
-  // Allows for one rounding of the output, and for the roundings of the intermediate float64
-  // results. These depend on the size of the inputs, and remain even if the inputs nearly cancel
-  // out and the output is small.
-  static void expect_near(const Vector& found, const Vector& wanted) {
-    ASSERT_EQ(found.size(), wanted.size());
+  // Allows for one rounding of the output and for the rounding errors of the intermediate float64
+  // results. These errors depend on the size of the inputs, even if the inputs nearly cancel out
+  // and the output is small.
+  static void expect_near(const Vector& found, const Vector& expected) {
+    ASSERT_EQ(found.size(), expected.size());
     constexpr long double kLargestInput = 2;
     for (std::size_t i = 0; i < found.size(); ++i)
-      ASSERT_LE(std::abs(found[i] - wanted[i]),
-                1.01L * Traits<T>::kEpsilon * std::max(std::abs(wanted[i]), 0x1p-14L) +
+      ASSERT_LE(std::abs(found[i] - expected[i]),
+                1.01L * Traits<T>::kEpsilon * std::max(std::abs(expected[i]), 0x1p-14L) +
                     0x1p-44L * kLargestInput)
           << "element " << i;
   }
@@ -207,9 +207,9 @@ TYPED_TEST(AdasumOfType, vectors_that_cancel_out_count_as_zeros) {
 
 TYPED_TEST(AdasumOfType, the_scales_are_factors) {
   const auto vectors = this->random_vectors(3, 50);
-  Vector wanted = reference_adasum(vectors);
-  for (long double& value : wanted) value *= 1.5L;
-  this->expect_near(adasum<TypeParam>(vectors, 0.5, 3), wanted);
+  Vector expected = reference_adasum(vectors);
+  for (long double& value : expected) value *= 1.5L;
+  this->expect_near(adasum<TypeParam>(vectors, 0.5, 3), expected);
   EXPECT_EQ(adasum<TypeParam>(vectors, 0, 3), Vector(50, 0));
 }
 
@@ -218,13 +218,13 @@ TYPED_TEST(AdasumOfType, has_the_same_bits_with_all_instruction_sets) {
   for (const std::size_t count : std::initializer_list<std::size_t>{5, 63, 5001}) {
     const auto vectors = this->random_vectors(5, count);
     std::vector<Buffer> inputs;
-    for (const Vector& vector : vectors) inputs.push_back(encoded<TypeParam>(vector));
+    for (const Vector& vector : vectors) inputs.push_back(encode<TypeParam>(vector));
     const Reduction reduction = {.dtype = Traits<TypeParam>::kDType, .op = ReduceOp::kAdasum};
-    const auto with = [&](const InstructionSet& set) {
+    const auto adasum_on_set = [&](const InstructionSet& set) {
       return adasum_with(set, reduction, inputs, static_cast<std::int64_t>(count));
     };
     for (const InstructionSet& set : instruction_sets())
-      EXPECT_TRUE(with(set) == with(instruction_sets().front())) << set.name;
+      EXPECT_TRUE(adasum_on_set(set) == adasum_on_set(instruction_sets().front())) << set.name;
   }
 }
 
@@ -255,9 +255,9 @@ TEST(Adasum, works_with_the_largest_and_smallest_float32_values) {
   EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
 }
 
-// The sum of the first two vectors is so small that rounding errors decide its direction. The third
-// vector must not magnify that error.
-TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
+// The sum of the first two vectors is so small that its direction consists of rounding errors. The
+// combination with the third vector must not magnify these errors.
+TEST(Adasum, does_not_magnify_rounding_errors_if_vectors_nearly_cancel_out) {
   for (int exponent = -1; exponent > -60; --exponent) {
     const Vector x = {1, 0, 0};
     const Vector almost_opposite = {-1, std::ldexp(1.0L, exponent), 0};
@@ -271,21 +271,21 @@ TEST(Adasum, a_null_input_counts_as_zeros) {
   const std::vector<Vector> vectors = {{1, 2, 0.5}, {0, 0, 0}, {2, -1, 1}, {1, 1, 1}, {0, 0, 0}};
   std::vector<Buffer> inputs;
   std::vector<const std::byte*> pointers;
-  for (const Vector& vector : vectors) inputs.push_back(encoded<double>(vector));
+  for (const Vector& vector : vectors) inputs.push_back(encode<double>(vector));
   for (const Buffer& input : inputs) pointers.push_back(input.data());
   pointers[1] = nullptr;
   pointers[4] = nullptr;
   Buffer output(inputs[0].size());
   const std::array outputs = {output.data()};
   reduce({.dtype = DType::kFloat64, .op = ReduceOp::kAdasum}, pointers, outputs, 3);
-  EXPECT_EQ(decoded<double>(output), adasum<double>(vectors));
+  EXPECT_EQ(decode<double>(output), adasum<double>(vectors));
 }
 
 TEST(Adasum, dot_products_of_parts_add_up) {
   const Vector a = {1, 2, 3, 4};
   const Vector b = {5, 6, 7, 8};
-  const Buffer left = encoded<float>(a);
-  const Buffer right = encoded<float>(b);
+  const Buffer left = encode<float>(a);
+  const Buffer right = encode<float>(b);
   std::array<double, dot_product_count(2)> products = {};
   const Adasum adasum_of_floats(DType::kFloat32);
   for (const std::size_t half : {std::size_t{0}, 2 * sizeof(float)}) {
@@ -302,13 +302,13 @@ TEST(Adasum, the_mode_of_the_thread_changes_no_sum_of_dot_products) {
   constexpr double kTiny = std::numeric_limits<double>::denorm_min();
   const std::array<double, 1> products = {kTiny};
   std::array<double, 1> sums = {kTiny};
-  const FloatMode before = float_mode();
+  const FloatMode previous_mode = float_mode();
   set_float_mode(kFlushingMode);
   add_partial_dot_products(sums, std::as_bytes(std::span(products)).data());
-  const FloatMode after = float_mode();
-  set_float_mode(before);
+  const FloatMode final_mode = float_mode();
+  set_float_mode(previous_mode);
   EXPECT_EQ(sums[0], 2 * kTiny);
-  EXPECT_EQ(after, kFlushingMode);
+  EXPECT_EQ(final_mode, kFlushingMode);
 }
 
 TEST(Adasum, is_for_floats_only) {

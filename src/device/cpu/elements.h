@@ -1,6 +1,5 @@
-// The element types as the kernels see them, and the only list of these types. The files that
-// include this one are compiled for different processors; vector_kernels.h says what such code must
-// not do.
+// The element types of the kernels, and the only list of these types. The files that include this
+// header are compiled for different processors; vector_kernels.h lists the rules for such code.
 #pragma once
 
 #if defined(__SSE2__)
@@ -27,7 +26,7 @@ constexpr int kWidth = 32;
 constexpr int kWidth = 16;
 #endif
 
-// A vector type of the compiler: arithmetic, comparisons and the ?: operator work lane by lane.
+// A vector type of the compiler. Arithmetic, comparisons and the ?: operator work lane by lane.
 template <class Lane>
 struct VectorOf {
   using Type __attribute__((vector_size(kWidth))) = Lane;
@@ -38,7 +37,7 @@ using Bits = Vector<std::uint32_t>;
 using Floats = Vector<float>;
 
 template <class To, class From>
-[[gnu::always_inline]] inline To as(From value) {
+[[gnu::always_inline]] inline To bit_cast_to(From value) {
   return __builtin_bit_cast(To, value);
 }
 
@@ -54,7 +53,7 @@ template <class Lane>
 }
 
 #if defined(__AVX512BW__)
-// The two halves are stored one after the other, because joining them first makes float16
+// The two halves are stored one after the other. Joining them in a register first makes float16
 // reductions 20 % slower.
 struct TwoHalves {
   __m256i low;
@@ -66,22 +65,24 @@ struct TwoHalves {
 }
 #endif
 
-// False only if neither vector holds a NaN. Always true on processors that have no fast test.
+// Returns false only if neither vector holds a NaN. On processors without a fast test, always
+// returns true.
 [[gnu::always_inline]] inline bool may_hold_nan([[maybe_unused]] Floats a,
                                                 [[maybe_unused]] Floats b) {
 #if defined(__AVX512BW__)
-  return _mm512_cmp_ps_mask(as<__m512>(a), as<__m512>(b), _CMP_UNORD_Q) != 0;
+  return _mm512_cmp_ps_mask(bit_cast_to<__m512>(a), bit_cast_to<__m512>(b), _CMP_UNORD_Q) != 0;
 #elif defined(__AVX2__)
-  return _mm256_movemask_ps(_mm256_cmp_ps(as<__m256>(a), as<__m256>(b), _CMP_UNORD_Q)) != 0;
+  return _mm256_movemask_ps(
+             _mm256_cmp_ps(bit_cast_to<__m256>(a), bit_cast_to<__m256>(b), _CMP_UNORD_Q)) != 0;
 #elif defined(__SSE2__)
-  return _mm_movemask_ps(_mm_cmpunord_ps(as<__m128>(a), as<__m128>(b))) != 0;
+  return _mm_movemask_ps(_mm_cmpunord_ps(bit_cast_to<__m128>(a), bit_cast_to<__m128>(b))) != 0;
 #else
   return true;
 #endif
 }
 
-// An element type. widen() loads kWidth bytes of elements into kParts vectors of the type in which
-// they are combined; narrow() converts these vectors back to the stored type.
+// An element type. widen() loads kWidth bytes of elements into kParts vectors of the accumulator
+// type; narrow() converts these vectors back to the stored type.
 template <class T>
 struct NumberElement {
   using Lane = T;
@@ -90,7 +91,9 @@ struct NumberElement {
   [[gnu::always_inline]] static void widen(const std::byte* from, Vector<T>* parts) {
     parts[0] = load<T>(from);
   }
-  [[gnu::always_inline]] static Bits narrow(const Vector<T>* parts) { return as<Bits>(parts[0]); }
+  [[gnu::always_inline]] static Bits narrow(const Vector<T>* parts) {
+    return bit_cast_to<Bits>(parts[0]);
+  }
 };
 
 struct Bool {
@@ -98,73 +101,76 @@ struct Bool {
   static constexpr int kParts = 1;
   static constexpr int kBytes = 1;
   [[gnu::always_inline]] static void widen(const std::byte* from, Vector<Lane>* parts) {
-    parts[0] = as<Vector<Lane>>(load<Lane>(from) != 0) & 1;
+    parts[0] = bit_cast_to<Vector<Lane>>(load<Lane>(from) != 0) & 1;
   }
   [[gnu::always_inline]] static Bits narrow(const Vector<Lane>* parts) {
-    return as<Bits>(parts[0]);
+    return bit_cast_to<Bits>(parts[0]);
   }
 };
 
-// Bfloat16. A bfloat16 is the upper half of a float32. So elements need not change lanes: the lower
-// halves of all 32-bit lanes become one vector, and the upper halves become another.
+// Bfloat16. A bfloat16 is the upper half of a float32. So each element stays in its lane: the lower
+// halves of all 32-bit lanes become one vector, and the upper halves become the other.
 struct BFloat16Element {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const Bits pairs = load<std::uint32_t>(from);
-    parts[0] = as<Floats>(pairs << 16);
-    parts[1] = as<Floats>(pairs & 0xffff0000U);
+    parts[0] = bit_cast_to<Floats>(pairs << 16);
+    parts[1] = bit_cast_to<Floats>(pairs & 0xffff0000U);
   }
   [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
     if (may_hold_nan(parts[0], parts[1])) [[unlikely]]
-      return joined(float32_to_bfloat16<Bits>(parts[0]), float32_to_bfloat16<Bits>(parts[1]));
-    return joined(float32_to_bfloat16_without_nans<Bits>(parts[0]),
-                  float32_to_bfloat16_without_nans<Bits>(parts[1]));
+      return join_halves(float32_to_bfloat16<Bits>(parts[0]), float32_to_bfloat16<Bits>(parts[1]));
+    return join_halves(float32_to_bfloat16_without_nans<Bits>(parts[0]),
+                       float32_to_bfloat16_without_nans<Bits>(parts[1]));
   }
-  [[gnu::always_inline]] static Bits joined(Bits lower, Bits upper) {
+  [[gnu::always_inline]] static Bits join_halves(Bits lower, Bits upper) {
     return (lower >> 16) | (upper & 0xffff0000U);
   }
 };
 
-// Float16. Uses the processor's conversions if it has them: they round to nearest even in every
-// rounding mode. The order in which they deliver elements decides which element is in which part.
+// Float16. Uses the conversion instructions of the processor if it has them; they round to nearest
+// even in every rounding mode. The order in which they deliver the elements determines which
+// element is in which part.
 struct Float16Element {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
 #if defined(__AVX512BW__)
-  // A mask with all lanes, because GCC 12 warns about its own header if there is no mask.
-  static constexpr __mmask16 kAll = 0xffff;
+  // A mask of all lanes. GCC 12 warns about its own header if the variant without a mask is used.
+  static constexpr __mmask16 kAllLanes = 0xffff;
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const auto* const halves = reinterpret_cast<const __m256i_u*>(from);
-    parts[0] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves)));
-    parts[1] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves + 1)));
+    parts[0] = bit_cast_to<Floats>(_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves)));
+    parts[1] =
+        bit_cast_to<Floats>(_mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(halves + 1)));
   }
   [[gnu::always_inline]] static TwoHalves narrow(const Floats* parts) {
-    return {_mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[0]), _MM_FROUND_TO_NEAREST_INT),
-            _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[1]), _MM_FROUND_TO_NEAREST_INT)};
+    return {
+        _mm512_maskz_cvtps_ph(kAllLanes, bit_cast_to<__m512>(parts[0]), _MM_FROUND_TO_NEAREST_INT),
+        _mm512_maskz_cvtps_ph(kAllLanes, bit_cast_to<__m512>(parts[1]), _MM_FROUND_TO_NEAREST_INT)};
   }
 #elif defined(__F16C__) && defined(__AVX2__)
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const auto* const halves = reinterpret_cast<const __m128i_u*>(from);
-    parts[0] = as<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
-    parts[1] = as<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves + 1)));
+    parts[0] = bit_cast_to<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+    parts[1] = bit_cast_to<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves + 1)));
   }
   [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
-    const __m128i low = _mm256_cvtps_ph(as<__m256>(parts[0]), _MM_FROUND_TO_NEAREST_INT);
-    const __m128i high = _mm256_cvtps_ph(as<__m256>(parts[1]), _MM_FROUND_TO_NEAREST_INT);
-    return as<Bits>(__builtin_shufflevector(low, high, 0, 1, 2, 3));
+    const __m128i low = _mm256_cvtps_ph(bit_cast_to<__m256>(parts[0]), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i high = _mm256_cvtps_ph(bit_cast_to<__m256>(parts[1]), _MM_FROUND_TO_NEAREST_INT);
+    return bit_cast_to<Bits>(__builtin_shufflevector(low, high, 0, 1, 2, 3));
   }
 #elif defined(__aarch64__)
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
-    const auto halves = as<float16x8_t>(load<std::uint16_t>(from));
-    parts[0] = as<Floats>(vcvt_f32_f16(vget_low_f16(halves)));
-    parts[1] = as<Floats>(vcvt_high_f32_f16(halves));
+    const auto halves = bit_cast_to<float16x8_t>(load<std::uint16_t>(from));
+    parts[0] = bit_cast_to<Floats>(vcvt_f32_f16(vget_low_f16(halves)));
+    parts[1] = bit_cast_to<Floats>(vcvt_high_f32_f16(halves));
   }
   [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
-    const float16x4_t low = vcvt_f16_f32(as<float32x4_t>(parts[0]));
-    return as<Bits>(vcvt_high_f16_f32(low, as<float32x4_t>(parts[1])));
+    const float16x4_t low = vcvt_f16_f32(bit_cast_to<float32x4_t>(parts[0]));
+    return bit_cast_to<Bits>(vcvt_high_f16_f32(low, bit_cast_to<float32x4_t>(parts[1])));
   }
 #else
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
@@ -178,7 +184,8 @@ struct Float16Element {
 #endif
 };
 
-// A table with one entry per dtype, indexed by DType. `Row` makes the entry from the element type.
+// A table with one entry per dtype, indexed by DType. `Row<T>::kRow` is the entry of the element
+// type T.
 template <class T, template <class> class Row>
 constexpr std::array<T, kDTypes.size()> kByDType = {
     Row<Bool>::kRow,

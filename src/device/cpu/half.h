@@ -17,23 +17,24 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// These functions are always inlined. Otherwise the linker could keep one copy for all files, and
-// that copy could be compiled for a newer processor. The low 16 bits of each lane of `half` are a
-// float16; the high bits are 0.
+// These functions are always inlined. Otherwise the linker could use one copy for all files, and
+// that copy might need a newer processor. The low 16 bits of each lane of `half` are a float16; the
+// high bits are 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
-  constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place
+  // The 5 exponent bits of a float16 at their place in a float32.
+  constexpr std::uint32_t kExponentBits = 0x1fU << 23;
   constexpr std::uint32_t kRebias = (127U - 15U) << 23;
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
   const Bits magnitude = (half & 0x7fffU) << 13;
-  const Bits exponent = magnitude & kExponent;
+  const Bits exponent = magnitude & kExponentBits;
   const Bits normal = magnitude + kRebias;
-  const Bits special = magnitude | 0x7f800000U;
+  const Bits infinity_or_nan = magnitude | 0x7f800000U;
   // For a subnormal, set the exponent to that of 2^-14 and subtract 2^-14 again.
   const Floats subnormal = __builtin_bit_cast(Floats, magnitude + kSmallestNormal) -
                            __builtin_bit_cast(float, kSmallestNormal);
   Bits bits = exponent == 0 ? __builtin_bit_cast(Bits, subnormal) : normal;
-  bits = exponent == kExponent ? special : bits;
+  bits = exponent == kExponentBits ? infinity_or_nan : bits;
   return __builtin_bit_cast(Floats, bits | ((half & 0x8000U) << 16));
 }
 
@@ -42,19 +43,19 @@ template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_float16(Floats value) {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
   constexpr std::uint32_t kTooLarge = 143U << 23;        // 2^16
-  constexpr std::uint32_t kHalf = 126U << 23;            // 0.5, whose last bit is worth 2^-24
+  constexpr std::uint32_t kHalf = 126U << 23;  // 0.5; its last fraction bit has the value 2^-24
   const Bits bits = __builtin_bit_cast(Bits, value);
   const Bits magnitude = bits & 0x7fffffffU;
-  const Bits odd = (magnitude >> 13) & 1U;
-  const Bits normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + odd) >> 13;
+  const Bits last_bit = (magnitude >> 13) & 1U;
+  const Bits normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + last_bit) >> 13;
   // For a subnormal, adding 0.5 makes the hardware round to multiples of 2^-24, the smallest
   // float16.
   const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
   const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
-  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors make it
-  const Bits special = magnitude > 0x7f800000U ? quiet : (bits & 0U) + 0x7c00U;
+  const Bits quiet_nan = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // as processors make it
+  const Bits infinity_or_nan = magnitude > 0x7f800000U ? quiet_nan : (bits & 0U) + 0x7c00U;
   Bits half = magnitude < kSmallestNormal ? subnormal : normal;
-  half = magnitude >= kTooLarge ? special : half;
+  half = magnitude >= kTooLarge ? infinity_or_nan : half;
   return half | ((bits >> 16) & 0x8000U);
 }
 
@@ -69,8 +70,8 @@ template <class Bits, class Floats>
 // The same, but also correct for NaNs, which rounding could turn into infinity.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_bfloat16(Floats value) {
-  const Bits quiet = __builtin_bit_cast(Bits, value) | 0x400000U;
-  return value != value ? quiet : float32_to_bfloat16_without_nans<Bits>(value);
+  const Bits quiet_nan = __builtin_bit_cast(Bits, value) | 0x400000U;
+  return value != value ? quiet_nan : float32_to_bfloat16_without_nans<Bits>(value);
 }
 
 [[gnu::always_inline]] inline float to_float(BFloat16 half) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint32_t kPatternCount = 1U << 16;
 
-// The value of a bit pattern by the definition of its format, in exact arithmetic.
-double by_definition(std::uint32_t bits, int exponent_bits, int fraction_bits) {
+// Returns the value of a bit pattern by the definition of its format, in exact arithmetic.
+double value_by_definition(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
   const int fraction = static_cast<int>(bits) & ((1 << fraction_bits) - 1);
@@ -47,7 +47,7 @@ TYPED_TEST_SUITE(HalfFormats, Formats);
 
 template <class Format>
 double value_of(std::uint32_t bits) {
-  return by_definition(bits, Format::kExponentBits, Format::kFractionBits);
+  return value_by_definition(bits, Format::kExponentBits, Format::kFractionBits);
 }
 
 TYPED_TEST(HalfFormats, every_pattern_has_the_value_of_its_definition) {
@@ -66,18 +66,18 @@ TYPED_TEST(HalfFormats, every_pattern_has_the_value_of_its_definition) {
 TYPED_TEST(HalfFormats, every_pattern_survives_a_round_trip) {
   for (std::uint32_t bits = 0; bits < kPatternCount; ++bits) {
     const auto value = to_float(typename TypeParam::Half{static_cast<std::uint16_t>(bits)});
-    const std::uint32_t back = TypeParam::round(value);
+    const std::uint32_t round_trip = TypeParam::round(value);
     if (std::isnan(value)) {
-      ASSERT_TRUE(std::isnan(value_of<TypeParam>(back))) << bits;
-      ASSERT_EQ(back & 0x8000U, bits & 0x8000U) << bits;
+      ASSERT_TRUE(std::isnan(value_of<TypeParam>(round_trip))) << bits;
+      ASSERT_EQ(round_trip & 0x8000U, bits & 0x8000U) << bits;
     } else {
-      ASSERT_EQ(back, bits);
+      ASSERT_EQ(round_trip, bits);
     }
   }
 }
 
-// A value between two neighbours must round to the nearer one, and the middle to the even bit
-// pattern. Infinity counts as the neighbour of the largest number.
+// A value between two neighbours must round to the nearer neighbour. The middle must round to the
+// even bit pattern. Infinity counts as the neighbour of the largest number.
 TYPED_TEST(HalfFormats, rounding_is_to_nearest_even) {
   for (std::uint32_t bits = 0; bits < TypeParam::kInfinity; ++bits) {
     const double low = value_of<TypeParam>(bits);
@@ -85,19 +85,20 @@ TYPED_TEST(HalfFormats, rounding_is_to_nearest_even) {
                              ? value_of<TypeParam>(bits + 1)
                              : low + (low - value_of<TypeParam>(bits - 1));
     const double middle = low + (above - low) / 2;
-    const auto exact = static_cast<float>(middle);
-    ASSERT_EQ(exact, middle) << "a float32 can hold the middle";
+    const auto middle_as_float = static_cast<float>(middle);
+    ASSERT_EQ(middle_as_float, middle) << "a float32 can hold the middle";
     const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
     for (const std::uint32_t sign : {0U, 0x8000U}) {
       const float direction = sign == 0 ? 1.0F : -1.0F;
-      ASSERT_EQ(TypeParam::round(direction * exact), even | sign) << bits;
-      ASSERT_EQ(TypeParam::round(direction * std::nextafter(exact, 0.0F)), bits | sign);
-      ASSERT_EQ(TypeParam::round(direction * std::nextafter(exact, INFINITY)), (bits + 1) | sign);
+      ASSERT_EQ(TypeParam::round(direction * middle_as_float), even | sign) << bits;
+      ASSERT_EQ(TypeParam::round(direction * std::nextafter(middle_as_float, 0.0F)), bits | sign);
+      ASSERT_EQ(TypeParam::round(direction * std::nextafter(middle_as_float, INFINITY)),
+                (bits + 1) | sign);
     }
   }
 }
 
-TYPED_TEST(HalfFormats, extremes) {
+TYPED_TEST(HalfFormats, infinities_zeros_and_nans_are_kept) {
   EXPECT_EQ(TypeParam::round(INFINITY), TypeParam::kInfinity);
   EXPECT_EQ(TypeParam::round(-INFINITY), TypeParam::kInfinity | 0x8000U);
   EXPECT_EQ(TypeParam::round(std::numeric_limits<float>::max()), TypeParam::kInfinity);

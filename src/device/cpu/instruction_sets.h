@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-extern const KernelTable kBaselineKernels;  // SSE2 or NEON, which every processor of the family has
+extern const KernelTable kBaselineKernels;  // SSE2 or NEON, which always exist
 extern const KernelTable kAvx2Kernels;      // AVX2, F16C
 extern const KernelTable kAvx512Kernels;    // AVX-512 F, BW, DQ and VL
 

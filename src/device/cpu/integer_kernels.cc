@@ -1,5 +1,5 @@
-// Averages of integers, and reductions of scaled integers (bool counts as an integer). The kernels
-// work on blocks whose sums stay in the first-level cache.
+// Averages of integers and reductions of scaled integers. In this file, bool counts as an integer.
+// The kernels work in blocks, so that the sums of a block stay in the first-level cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,8 +12,9 @@
 namespace farandole {
 namespace {
 
-// Elements per block: the accumulators (at most 8 bytes each) take a quarter of a 32 KiB L1 cache.
-constexpr std::int64_t kBlock = 1024;
+// Elements per block. The accumulators, of at most 8 bytes each, take a quarter of a 32 KiB L1
+// cache.
+constexpr std::int64_t kBlockElements = 1024;
 
 // Truncates toward zero and clamps to the range of the type. `value` must not be NaN.
 template <class T>
@@ -26,13 +27,13 @@ T saturated_cast(double value) {
   return value <= kSmallest ? Limits::min() : static_cast<T>(value);
 }
 
-// An integer type in memory, the wider type in which values are combined, and how they are scaled.
+// An integer type in memory, its wider accumulator type, and its scaling.
 template <class T, class Wide = T>
 struct Integer {
   using Stored = T;
   using Accumulator = Wide;
   static Wide widen(T value) { return value; }
-  static Wide scale(Wide value, double factor) {  // a factor of 1 avoids float64
+  static Wide scale(Wide value, double factor) {  // a factor of 1 needs no conversion to float64
     return factor == 1 ? value : saturated_cast<T>(static_cast<double>(value) * factor);
   }
 };
@@ -54,7 +55,7 @@ struct Sum {
     return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
 };
-// Adds; the kernel divides after the last input.
+// The same as Sum. The kernel divides after the last input.
 struct Average : Sum {};
 struct Product {
   template <class T>
@@ -96,7 +97,7 @@ void reduce_block(const KernelArguments& arguments, std::int64_t begin, std::int
   const std::int64_t offset = begin * static_cast<std::int64_t>(sizeof(Stored));
   const double prescale = arguments.prescale;
   const double postscale = arguments.postscale;
-  std::array<Accumulator, kBlock> block;
+  std::array<Accumulator, kBlockElements> block;
   Accumulator* const __restrict sums = block.data();
 
   const std::byte* const __restrict first = arguments.inputs[0] + offset;
@@ -122,8 +123,8 @@ void reduce_block(const KernelArguments& arguments, std::int64_t begin, std::int
 
 template <class Element, class Op>
 void reduce_all(const KernelArguments& arguments) {
-  for (std::int64_t begin = 0; begin < arguments.count; begin += kBlock)
-    reduce_block<Element, Op>(arguments, begin, std::min(kBlock, arguments.count - begin));
+  for (std::int64_t begin = 0; begin < arguments.count; begin += kBlockElements)
+    reduce_block<Element, Op>(arguments, begin, std::min(kBlockElements, arguments.count - begin));
 }
 
 using Kernels = std::array<Kernel, kReduceOpNames.size()>;  // indexed by ReduceOp
@@ -159,12 +160,12 @@ template <class Element>
 struct BytesRow {
   static constexpr std::size_t kRow = Element::kBytes;
 };
-constexpr bool list_is_in_order() {
+constexpr bool element_types_are_in_dtype_order() {
   for (std::size_t index = 0; index < kDTypes.size(); ++index)
     if (kByDType<std::size_t, BytesRow>[index] != kDTypes[index].bytes) return false;
   return true;
 }
-static_assert(list_is_in_order(), "the list of element types is indexed by DType");
+static_assert(element_types_are_in_dtype_order(), "the list of element types is indexed by DType");
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The kernels behind reduce(): one source, compiled once for each instruction set. The program
+// The kernels of reduce(). Their source is compiled once for each instruction set, and reduce()
 // chooses an instruction set at run time.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace farandole {
 
-// The arguments of one kernel call. The pointers are byte pointers, because user memory may be
-// unaligned. They are not spans, because kernels may not call inline functions of other headers
-// (see vector_kernels.h).
+// The arguments of one kernel call. They are byte pointers, because user memory may be unaligned.
+// They are not spans, because a kernel must not call inline functions of other headers (see
+// vector_kernels.h).
 struct KernelArguments {
   const std::byte* const* inputs;
   std::int64_t input_count;
@@ -29,16 +29,16 @@ using Kernel = void (*)(const KernelArguments&);
 
 // The kernels of one dtype and one reduction. A pointer is null if there is no such kernel.
 struct KernelVariants {
-  Kernel plain = nullptr;   // for scales of 1
-  Kernel pair = nullptr;    // for scales of 1 and exactly two inputs
-  Kernel scaled = nullptr;  // any scales
+  Kernel unscaled = nullptr;             // for scales of 1
+  Kernel unscaled_two_inputs = nullptr;  // for scales of 1 and exactly two inputs
+  Kernel scaled = nullptr;               // any scales
 };
 using KernelsOfDType = std::array<KernelVariants, kReduceOpNames.size()>;  // indexed by ReduceOp
 using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;            // indexed by DType
 
-// Returns the kernel that averages or scales integers, or null if the combination has no meaning.
-// It is the same on all processors: most of its time goes into the division and rounding of each
-// element, which wide vectors hardly speed up.
+// Returns the kernel that averages or scales integers, or null if the reduction is not defined for
+// the dtype. All processors use the same kernel: it spends most time on the division and rounding
+// of each element, which wide vectors hardly speed up.
 Kernel integer_kernel(DType dtype, ReduceOp op);
 
 // The dot products of two inputs with two others, in float64: left[0]·right[0], left[0]·right[1],

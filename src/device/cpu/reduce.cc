@@ -12,15 +12,15 @@
 namespace farandole {
 namespace {
 
-// Returns null if the combination has no meaning. Both averages use the same kernel, because they
-// differ only in the divisor.
+// Returns null if the reduction is not defined for the dtype. Both averages use the same kernel,
+// because only their divisors differ.
 Kernel kernel_for(const InstructionSet& set, const Reduction& reduction, std::size_t inputs) {
   const auto dtype = static_cast<std::size_t>(reduction.dtype);
   const ReduceOp op =
       reduction.op == ReduceOp::kAverageOfPresent ? ReduceOp::kAverage : reduction.op;
   const KernelVariants& row = (*set.kernels)[dtype][static_cast<std::size_t>(op)];
   const bool scaled = reduction.prescale != 1 || reduction.postscale != 1;
-  const Kernel kernel = scaled ? row.scaled : inputs == 2 ? row.pair : row.plain;
+  const Kernel kernel = scaled ? row.scaled : inputs == 2 ? row.unscaled_two_inputs : row.unscaled;
   return kernel != nullptr ? kernel : integer_kernel(reduction.dtype, op);
 }
 

@@ -19,7 +19,7 @@ Status check_reduction(DType dtype, ReduceOp op);
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int divisor = 1;       // for averages: the sum is divided by it
+  int divisor = 1;       // averages divide the sum by this number
   double prescale = 1;   // applied to every input
   double postscale = 1;  // applied to the result
 };

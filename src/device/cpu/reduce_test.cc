@@ -1,5 +1,6 @@
-// The reference computes one element at a time by the rules in reduce.h, in wider types if that
-// matters. It shares only half.h with the kernels, and half_test.cc tests that.
+// The reference computes one element at a time by the rules in reduce.h, in wider types if the
+// result depends on them. It shares only half.h with the kernels, and half_test.cc tests that
+// header.
 #include "device/cpu/reduce.h"
 
 #include <gmock/gmock.h>
@@ -44,9 +45,9 @@ __extension__ using Int128 = __int128;
 template <class T>
 T scaled_integer(T value, double scale) {
   if (scale == 1) return value;
-  const long double whole = std::trunc(static_cast<double>(value) * scale);
-  return static_cast<T>(
-      std::clamp<long double>(whole, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+  const long double truncated = std::trunc(static_cast<double>(value) * scale);
+  return static_cast<T>(std::clamp<long double>(truncated, std::numeric_limits<T>::min(),
+                                                std::numeric_limits<T>::max()));
 }
 
 template <class T>
@@ -99,8 +100,8 @@ bool is_average(ReduceOp op) {
   return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
 }
 
-// The reference for floats: computes in the accumulator type, in rank order. For min and max, 0 and
-// −0 are equal, and the result is the later one.
+// The reference for floats. It computes in the accumulator type, in rank order. For min and max, 0
+// and −0 are equal, and the later input is the result.
 template <class T>
 T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -126,7 +127,7 @@ std::vector<T> column(const std::vector<Buffer>& inputs, std::size_t index) {
 }
 
 template <class Half>
-std::vector<float> widened(const std::vector<Half>& values) {
+std::vector<float> widen(const std::vector<Half>& values) {
   std::vector<float> wide;
   for (const Half value : values) wide.push_back(to_float(value));
   return wide;
@@ -167,11 +168,11 @@ void reference_element(const Reduction& reduction, const std::vector<Buffer>& in
     case DType::kFloat16:
       return write_as(
           expected, index,
-          to_float16(reference_float(reduction, widened(column<Float16>(inputs, index)))));
+          to_float16(reference_float(reduction, widen(column<Float16>(inputs, index)))));
     case DType::kBFloat16:
       return write_as(
           expected, index,
-          to_bfloat16(reference_float(reduction, widened(column<BFloat16>(inputs, index)))));
+          to_bfloat16(reference_float(reduction, widen(column<BFloat16>(inputs, index)))));
     case DType::kFloat32:
       return floating(float{});
     case DType::kFloat64:
@@ -202,9 +203,9 @@ bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
   }
 }
 
-// Every second element consists of random bits. The first 16 bits of the others are those of a
-// special value of some type (zeros, ones, infinities, NaNs, subnormals, extreme integers), and
-// their last bits are below, at or above the middle between two 16-bit floats.
+// Every second element consists of random bits. The first 16 bits of the others come from a special
+// value of some type: a zero, a one, an infinity, a NaN, a subnormal or an extreme integer. Their
+// last bits are below, at or above the middle between two 16-bit floats.
 std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t count) {
   constexpr std::array<std::uint64_t, 16> kFirstBits = {
       0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x03ff, 0x3c00, 0xbc00,
@@ -240,8 +241,8 @@ void expect_equal(DType dtype, const Buffer& actual, const Buffer& expected) {
 }
 
 struct Scales {
-  double before;
-  double after;
+  double prescale;
+  double postscale;
 };
 
 // The pairs cover a scale of 1, exact scaling, rounding, overflow in every type, underflow, and a
@@ -249,15 +250,15 @@ struct Scales {
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
-// Reduces each element in a call of its own, with the baseline instruction set. Other elements, the
-// count and the address must not change the bits of a result.
-Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
+// Reduces each element in a separate call with the baseline instruction set. The other elements,
+// the count and the address must not change the bits of a result.
+Buffer reduce_one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
   const std::size_t bytes = row_of(reduction.dtype).bytes;
   Buffer results(inputs[0].size());
-  for (std::size_t at = 0; at < results.size(); at += bytes) {
+  for (std::size_t offset = 0; offset < results.size(); offset += bytes) {
     std::vector<const std::byte*> pointers;
-    for (const Buffer& input : inputs) pointers.push_back(&input[at]);
-    const std::array outputs = {&results[at]};
+    for (const Buffer& input : inputs) pointers.push_back(&input[offset]);
+    const std::array outputs = {&results[offset]};
     reduce_with(instruction_sets().back(), reduction, pointers, outputs, 1);
   }
   return results;
@@ -284,20 +285,20 @@ class GuardedTensor {
   std::size_t bytes_;
 };
 
-using Case = std::tuple<DTypeRow, ReduceOp, InstructionSet>;
+using ReduceCase = std::tuple<DTypeRow, ReduceOp, InstructionSet>;
 
-class Reduce : public ::testing::TestWithParam<Case> {
+class Reduce : public ::testing::TestWithParam<ReduceCase> {
  protected:
   bool is_defined() const { return check_reduction(row().dtype, op()).ok(); }
   const DTypeRow& row() const { return std::get<0>(GetParam()); }
   ReduceOp op() const { return std::get<1>(GetParam()); }
-  const InstructionSet& set() const { return std::get<2>(GetParam()); }
+  const InstructionSet& instruction_set() const { return std::get<2>(GetParam()); }
   Reduction reduction(Scales scales, int divisor) const {
     return {.dtype = row().dtype,
             .op = op(),
             .divisor = divisor,
-            .prescale = scales.before,
-            .postscale = scales.after};
+            .prescale = scales.prescale,
+            .postscale = scales.postscale};
   }
   // Reduces into two outputs that are not inputs, and compares them with the reference.
   void expect_reference(const Reduction& reduction, int inputs, std::size_t count) const {
@@ -310,7 +311,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
     Buffer first(count * row().bytes);
     Buffer second(count * row().bytes);
     const std::array outputs = {first.data(), second.data()};
-    reduce_with(set(), reduction, pointers, outputs, static_cast<std::int64_t>(count));
+    reduce_with(instruction_set(), reduction, pointers, outputs, static_cast<std::int64_t>(count));
     expect_equal(row().dtype, first, reference(reduction, buffers));
     EXPECT_EQ(first, second);
   }
@@ -346,7 +347,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
       to.emplace_back(nullptr, layout.bytes, layout.offset * output);
       written.push_back(to.back().first());
     }
-    reduce_with(set(), reduction, read, written,
+    reduce_with(instruction_set(), reduction, read, written,
                 static_cast<std::int64_t>(layout.bytes / row().bytes));
     for (GuardedTensor& output : to) {
       ASSERT_TRUE(output.guard_is_intact());
@@ -376,17 +377,17 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
   const std::vector<Buffer> buffers = random_inputs(row(), 3, kCount);
   for (const Scales scales : {kScales[0], kScales[3]}) {
     const Buffer expected = reference(reduction(scales, 3), buffers);
-    for (std::size_t place = 0; place < buffers.size(); ++place) {
+    for (std::size_t index = 0; index < buffers.size(); ++index) {
       std::vector<Buffer> unaligned(buffers.size(), Buffer(bytes + 1));
       std::vector<const std::byte*> pointers;
       for (std::size_t input = 0; input < buffers.size(); ++input) {
         std::ranges::copy(buffers[input], unaligned[input].begin() + 1);
         pointers.push_back(unaligned[input].data() + 1);
       }
-      const std::array in_place = {unaligned[place].data() + 1};
-      reduce_with(set(), reduction(scales, 3), pointers, in_place, kCount);
-      unaligned[place].erase(unaligned[place].begin());
-      expect_equal(row().dtype, unaligned[place], expected);
+      const std::array in_place = {unaligned[index].data() + 1};
+      reduce_with(instruction_set(), reduction(scales, 3), pointers, in_place, kCount);
+      unaligned[index].erase(unaligned[index].begin());
+      expect_equal(row().dtype, unaligned[index], expected);
     }
   }
 }
@@ -398,14 +399,14 @@ TEST_P(Reduce, bits_do_not_depend_on_address_count_or_other_elements) {
   for (int inputs = 1; inputs <= 8; ++inputs) {
     const std::vector<Buffer> buffers = random_inputs(row(), inputs, kCountMax);
     for (const Scales scales : {kScales[0], kScales[3]}) {
-      const Buffer expected = one_by_one(reduction(scales, inputs), buffers);
+      const Buffer expected = reduce_one_by_one(reduction(scales, inputs), buffers);
       for (const std::size_t count : kCounts)
         expect_bits(reduction(scales, inputs), buffers, count, expected);
     }
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<Case>& info) {
+std::string test_name(const ::testing::TestParamInfo<ReduceCase>& info) {
   const auto& [row, op, set] = info.param;
   return std::string(row.name) + "_" + std::string(name_of(op)) + "_" + set.name;
 }
@@ -417,7 +418,7 @@ INSTANTIATE_TEST_SUITE_P(
     test_name);
 
 template <class T>
-T reduced(const Reduction& reduction, const std::vector<T>& values) {
+T reduce_values(const Reduction& reduction, const std::vector<T>& values) {
   std::vector<const std::byte*> inputs;
   for (const T& value : values) inputs.push_back(reinterpret_cast<const std::byte*>(&value));
   T result{};
@@ -427,60 +428,63 @@ T reduced(const Reduction& reduction, const std::vector<T>& values) {
 }
 
 template <class T>
-T reduced(DType dtype, ReduceOp op, const std::vector<T>& values) {
-  return reduced<T>({.dtype = dtype, .op = op, .divisor = static_cast<int>(values.size())}, values);
+T reduce_values(DType dtype, ReduceOp op, const std::vector<T>& values) {
+  return reduce_values<T>({.dtype = dtype, .op = op, .divisor = static_cast<int>(values.size())},
+                          values);
 }
 
 TEST(ReduceRules, halves_are_rounded_once) {
   // 2048 + 1 rounds back to 2048 in float16; the sum of all four is 2051, which rounds to 2052.
   std::vector<Float16> values = {to_float16(2048), to_float16(1), to_float16(1), to_float16(1)};
-  EXPECT_EQ(to_float(reduced(DType::kFloat16, ReduceOp::kSum, values)), 2052.0F);
+  EXPECT_EQ(to_float(reduce_values(DType::kFloat16, ReduceOp::kSum, values)), 2052.0F);
 }
 
 TEST(ReduceRules, integers_wrap_and_averages_wrap_only_in_64_bits) {
-  constexpr std::int8_t kMost = std::numeric_limits<std::int8_t>::max();
-  EXPECT_EQ(reduced<std::int8_t>(DType::kInt8, ReduceOp::kSum, {kMost, 1}), -128);
-  EXPECT_EQ(reduced<std::int8_t>(DType::kInt8, ReduceOp::kAverage, {kMost, kMost}), kMost);
+  constexpr std::int8_t kLargest = std::numeric_limits<std::int8_t>::max();
+  EXPECT_EQ(reduce_values<std::int8_t>(DType::kInt8, ReduceOp::kSum, {kLargest, 1}), -128);
+  EXPECT_EQ(reduce_values<std::int8_t>(DType::kInt8, ReduceOp::kAverage, {kLargest, kLargest}),
+            kLargest);
   constexpr std::uint16_t kLarge = 0xffff;
-  EXPECT_EQ(reduced<std::uint16_t>(DType::kUInt16, ReduceOp::kProduct, {kLarge, kLarge}), 1);
-  EXPECT_EQ(reduced<std::uint16_t>(DType::kUInt16, ReduceOp::kAverage, {kLarge, kLarge}), kLarge);
+  EXPECT_EQ(reduce_values<std::uint16_t>(DType::kUInt16, ReduceOp::kProduct, {kLarge, kLarge}), 1);
+  EXPECT_EQ(reduce_values<std::uint16_t>(DType::kUInt16, ReduceOp::kAverage, {kLarge, kLarge}),
+            kLarge);
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
-  EXPECT_EQ(reduced<std::int64_t>(DType::kInt64, ReduceOp::kAverage, {kHuge, 1}),
+  EXPECT_EQ(reduce_values<std::int64_t>(DType::kInt64, ReduceOp::kAverage, {kHuge, 1}),
             std::numeric_limits<std::int64_t>::min() / 2);
 }
 
 TEST(ReduceRules, averages_of_integers_truncate) {
-  EXPECT_EQ(reduced<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {-3, -4}), -3);
-  EXPECT_EQ(reduced<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {3, 4}), 3);
+  EXPECT_EQ(reduce_values<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {-3, -4}), -3);
+  EXPECT_EQ(reduce_values<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {3, 4}), 3);
 }
 
 TEST(ReduceRules, a_nan_anywhere_makes_min_and_max_nan) {
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, op, {NAN, 1, 2})));
-    EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, op, {1, NAN, 2})));
-    EXPECT_TRUE(std::isnan(reduced<double>(DType::kFloat64, op, {1, 2, NAN})));
+    EXPECT_TRUE(std::isnan(reduce_values<float>(DType::kFloat32, op, {NAN, 1, 2})));
+    EXPECT_TRUE(std::isnan(reduce_values<float>(DType::kFloat32, op, {1, NAN, 2})));
+    EXPECT_TRUE(std::isnan(reduce_values<double>(DType::kFloat64, op, {1, 2, NAN})));
   }
 }
 
 TEST(ReduceRules, any_non_zero_byte_is_true) {
-  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kSum, {0, 2}), 1);
-  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kMin, {4, 2}), 1);
-  EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kProduct, {1, 0}), 0);
+  EXPECT_EQ(reduce_values<std::uint8_t>(DType::kBool, ReduceOp::kSum, {0, 2}), 1);
+  EXPECT_EQ(reduce_values<std::uint8_t>(DType::kBool, ReduceOp::kMin, {4, 2}), 1);
+  EXPECT_EQ(reduce_values<std::uint8_t>(DType::kBool, ReduceOp::kProduct, {1, 0}), 0);
 }
 
 TEST(ReduceRules, scaled_halves_are_rounded_once_and_may_overflow_in_between) {
   const std::vector<Float16> values = {to_float16(60000), to_float16(60000)};
-  EXPECT_EQ(
-      to_float(reduced({.dtype = DType::kFloat16, .prescale = 4, .postscale = 0.125}, values)),
-      60000.0F);
-  EXPECT_EQ(to_float(reduced({.dtype = DType::kFloat16, .postscale = 1}, values)), INFINITY);
+  EXPECT_EQ(to_float(reduce_values({.dtype = DType::kFloat16, .prescale = 4, .postscale = 0.125},
+                                   values)),
+            60000.0F);
+  EXPECT_EQ(to_float(reduce_values({.dtype = DType::kFloat16, .postscale = 1}, values)), INFINITY);
 }
 
 TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   const auto scaled = []<class T>(DType dtype, T value, double scale) {
-    const T before = reduced<T>({.dtype = dtype, .prescale = scale}, {value});
-    EXPECT_EQ(before, reduced<T>({.dtype = dtype, .postscale = scale}, {value}));
-    return before;
+    const T with_prescale = reduce_values<T>({.dtype = dtype, .prescale = scale}, {value});
+    EXPECT_EQ(with_prescale, reduce_values<T>({.dtype = dtype, .postscale = scale}, {value}));
+    return with_prescale;
   };
   EXPECT_EQ(scaled(DType::kInt8, std::int8_t{-7}, 0.5), -3);
   EXPECT_EQ(scaled(DType::kInt8, std::int8_t{100}, 1.27999), 127);
@@ -488,55 +492,55 @@ TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   EXPECT_EQ(scaled(DType::kInt8, std::int8_t{-100}, 1.285), -128);
   EXPECT_EQ(scaled(DType::kUInt8, std::uint8_t{3}, -1.0), 0);
   EXPECT_EQ(scaled(DType::kUInt16, std::uint16_t{0xffff}, 2.0), 0xffff);
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
-  EXPECT_EQ(scaled(DType::kInt64, kMost, 1e308), kMost);
-  EXPECT_EQ(scaled(DType::kInt64, kMost, 0.5), std::int64_t{1} << 62);
-  EXPECT_EQ(scaled(DType::kInt64, kLeast, -1.0), kMost);
-  EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kSmallest = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(scaled(DType::kInt64, kLargest, 1e308), kLargest);
+  EXPECT_EQ(scaled(DType::kInt64, kLargest, 0.5), std::int64_t{1} << 62);
+  EXPECT_EQ(scaled(DType::kInt64, kSmallest, -1.0), kLargest);
+  EXPECT_EQ(scaled(DType::kInt64, kLargest, -1e308), kSmallest);
 }
 
-// Frameworks change the mode of their threads.
+// Frameworks set the floating-point mode of their threads.
 TEST(ReduceRules, the_mode_of_the_thread_changes_no_result) {
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   constexpr std::array kExpected = {std::pair(ReduceOp::kSum, 8 * kTiny),
                                     std::pair(ReduceOp::kMax, 4 * kTiny),
                                     std::pair(ReduceOp::kAdasum, 4 * kTiny)};
-  const FloatMode before = float_mode();
+  const FloatMode previous_mode = float_mode();
   for (const FloatMode mode : {kStandardMode, kFlushingMode}) {
     for (const auto& [op, expected] : kExpected) {
       set_float_mode(mode);
-      const float result = reduced<float>(DType::kFloat32, op, {4 * kTiny, 4 * kTiny});
-      const FloatMode after = float_mode();
-      set_float_mode(before);
+      const float result = reduce_values<float>(DType::kFloat32, op, {4 * kTiny, 4 * kTiny});
+      const FloatMode final_mode = float_mode();
+      set_float_mode(previous_mode);
       EXPECT_EQ(result, expected) << name_of(op);
-      EXPECT_EQ(after, mode);
+      EXPECT_EQ(final_mode, mode);
     }
   }
 }
 
-// float64 cannot represent kNotInFloat64, so any scaling would change it.
+// float64 cannot represent kNotInFloat64 exactly, so any scaling would change it.
 TEST(ReduceRules, a_scale_of_one_changes_no_bits) {
   constexpr std::int64_t kNotInFloat64 = (std::int64_t{1} << 53) + 1;
-  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kNotInFloat64}), kNotInFloat64);
-  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kNotInFloat64}),
+  EXPECT_EQ(reduce_values<std::int64_t>({.dtype = DType::kInt64}, {kNotInFloat64}), kNotInFloat64);
+  EXPECT_EQ(reduce_values<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kNotInFloat64}),
             1 - kNotInFloat64);
 }
 
 TEST(ReduceRules, averages_divide_by_members_not_by_inputs) {
-  EXPECT_EQ(
-      reduced<float>({.dtype = DType::kFloat32, .op = ReduceOp::kAverage, .divisor = 4}, {6, 2}),
-      2.0F);
-  EXPECT_EQ(reduced<std::int32_t>(
+  EXPECT_EQ(reduce_values<float>({.dtype = DType::kFloat32, .op = ReduceOp::kAverage, .divisor = 4},
+                                 {6, 2}),
+            2.0F);
+  EXPECT_EQ(reduce_values<std::int32_t>(
                 {.dtype = DType::kInt32, .op = ReduceOp::kAverage, .divisor = 4, .postscale = 10},
                 {-6, -3}),
             -20);
 }
 
 TEST(ReduceDeathTest, scales_that_are_not_finite_are_a_bug) {
-  EXPECT_DEATH(reduced<float>({.prescale = NAN}, {1}), "scales are finite");
-  EXPECT_DEATH(reduced<float>({.postscale = INFINITY}, {1}), "scales are finite");
-  EXPECT_DEATH(reduced<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");
+  EXPECT_DEATH(reduce_values<float>({.prescale = NAN}, {1}), "scales are finite");
+  EXPECT_DEATH(reduce_values<float>({.postscale = INFINITY}, {1}), "scales are finite");
+  EXPECT_DEATH(reduce_values<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");
 }
 
 TEST(CheckReduction, rejects_only_the_averages_of_bool) {

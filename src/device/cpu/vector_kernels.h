@@ -1,9 +1,9 @@
-// The source of the vector kernels. Each file that includes this one is compiled for one
-// instruction set and exports kVectorKernels under a name of its own. Everything here is in an
-// unnamed namespace or always inlined, and calls no inline function of a standard header. The
-// linker keeps only one copy of such an inline function for the whole program, and that copy could
-// contain instructions that older processors cannot run. (The test unit.device_symbols checks
-// this.)
+// The source of the vector kernels. Each file that includes this header is compiled for one
+// instruction set and exports kVectorKernels under its own name. All code here is in an unnamed
+// namespace or always inlined, and calls no inline function of a standard header. The reason is
+// that the linker keeps only one copy of an inline function for the whole program. That copy could
+// contain instructions that older processors cannot run. The test unit.device_symbols checks this
+// rule.
 #pragma once
 
 #include <type_traits>
@@ -14,9 +14,8 @@
 namespace farandole {
 namespace {
 
-// The number of registers in a chunk of one input: 256 bytes with wide registers. If another core
-// has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC, for sums and for
-// larger computations alike.
+// The number of registers in a chunk of one input; a chunk has 256 bytes with wide registers. If
+// another core has just written the data, chunks of 128 bytes take 20 % longer on an AMD EPYC.
 constexpr int kRegistersPerChunk = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -33,8 +32,8 @@ struct Product {
     return a * b;
   }
 };
-// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false, which would select b;
-// so a is selected explicitly if it is a NaN.
+// If a or b is a NaN, the result is a NaN. A comparison with a NaN is false and selects b. So the
+// code selects a explicitly if a is a NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
@@ -100,10 +99,10 @@ struct Chunk {
   }
 };
 
-// Copies the last few bytes. If there are 4 or 8, it stores them with one wide store through a
-// register, because the later wide load would have to wait for several narrower stores.
-[[gnu::always_inline]] inline void copy_rest(std::byte* memory, const std::byte* from,
-                                             std::size_t size) {
+// Copies the last few bytes. It stores 4 or 8 bytes with one wide store, because a later wide load
+// would have to wait for several narrow stores.
+[[gnu::always_inline]] inline void copy_last_bytes(std::byte* memory, const std::byte* from,
+                                                   std::size_t size) {
   if (size != 4 && size != 8) {
     __builtin_memcpy(memory, from, size);
     return;
@@ -121,18 +120,18 @@ struct Chunk {
   __builtin_memcpy(memory, &last_bytes, sizeof(last_bytes));
 }
 
-// Reduces the last elements, which do not fill a chunk, in the same way through a buffer.
+// Copies the last elements, which do not fill a chunk, into a buffer and reduces them there.
 template <class Element, class Op, bool kScaled>
-[[gnu::noinline]] void reduce_rest(const KernelArguments& arguments, std::int64_t offset,
-                                   std::int64_t bytes) {
+[[gnu::noinline]] void reduce_last_elements(const KernelArguments& arguments, std::int64_t offset,
+                                            std::int64_t bytes) {
   using LastChunk = Chunk<Element, Op, kScaled>;
   const auto size = static_cast<std::size_t>(bytes);
   alignas(kWidth) std::byte memory[LastChunk::kBytes] = {};
   LastChunk last;
-  copy_rest(memory, arguments.inputs[0] + offset, size);
+  copy_last_bytes(memory, arguments.inputs[0] + offset, size);
   last.read(memory, arguments);
   for (std::int64_t input = 1; input < arguments.input_count; ++input) {
-    copy_rest(memory, arguments.inputs[input] + offset, size);
+    copy_last_bytes(memory, arguments.inputs[input] + offset, size);
     last.combine(memory, arguments);
   }
   last.finish(arguments);
@@ -166,15 +165,15 @@ void reduce_chunks(const KernelArguments& arguments) {
     chunk.finish(arguments);
     chunk.write(arguments, offset);
   }
-  if (offset < bytes) reduce_rest<Element, Op, kScaled>(arguments, offset, bytes - offset);
+  if (offset < bytes) reduce_last_elements<Element, Op, kScaled>(arguments, offset, bytes - offset);
 }
 
 template <class Element, class Op>
-constexpr KernelVariants kUnscaled = {.plain = reduce_chunks<Element, Op, false, 0>,
-                                      .pair = reduce_chunks<Element, Op, false, 2>};
+constexpr KernelVariants kUnscaled = {.unscaled = reduce_chunks<Element, Op, false, 0>,
+                                      .unscaled_two_inputs = reduce_chunks<Element, Op, false, 2>};
 template <class Element, class Op>
-constexpr KernelVariants kFloating = {.plain = reduce_chunks<Element, Op, false, 0>,
-                                      .pair = reduce_chunks<Element, Op, false, 2>,
+constexpr KernelVariants kFloating = {.unscaled = reduce_chunks<Element, Op, false, 0>,
+                                      .unscaled_two_inputs = reduce_chunks<Element, Op, false, 2>,
                                       .scaled = reduce_chunks<Element, Op, true, 0>};
 
 // Indexed by ReduceOp.

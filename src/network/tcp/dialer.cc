@@ -9,19 +9,20 @@
 namespace farandole {
 namespace {
 
-// Alternates between IPv6 and IPv4, so that a family that does not work costs only one pause.
+// Alternates between IPv6 and IPv4. So if one family does not work, the dialer loses only one
+// pause.
 std::vector<SocketAddress> alternate_families(const std::vector<SocketAddress>& addresses) {
   std::vector<SocketAddress> ordered;
-  std::deque<SocketAddress> rest(addresses.begin(), addresses.end());
-  while (!rest.empty()) {
-    auto next = rest.begin();
+  std::deque<SocketAddress> remaining(addresses.begin(), addresses.end());
+  while (!remaining.empty()) {
+    auto next = remaining.begin();
     if (!ordered.empty()) {
       const bool v6_next = !ordered.back().is_v6;
-      next = std::ranges::find(rest, v6_next, &SocketAddress::is_v6);
-      if (next == rest.end()) next = rest.begin();
+      next = std::ranges::find(remaining, v6_next, &SocketAddress::is_v6);
+      if (next == remaining.end()) next = remaining.begin();
     }
     ordered.push_back(*next);
-    rest.erase(next);
+    remaining.erase(next);
   }
   return ordered;
 }
@@ -41,49 +42,50 @@ Result<std::unique_ptr<Dialer>> Dialer::start(const TlsContext& context, const D
     return Status::fix_call(
         format_text("{} offers no address to connect to", name_of(options.link.listener)));
   FARANDOLE_TRY_ASSIGN(EventSet events, EventSet::make());
-  std::unique_ptr<Dialer> made(new Dialer(context, options, std::move(events), deadline));
-  made->begin_round(now);
-  return made;
+  std::unique_ptr<Dialer> dialer(new Dialer(context, options, std::move(events), deadline));
+  dialer->begin_round(now);
+  return dialer;
 }
 
 void Dialer::begin_round(TimePoint now) {
-  for (std::size_t i = 0; i < targets_.size(); ++i) waiting_.push_back(i);
-  // The first round begins at once.
+  for (std::size_t i = 0; i < targets_.size(); ++i) untried_targets_.push_back(i);
+  // The first round begins without a pause.
   next_start_ = rounds_begun_ == 0 ? now : now + options_.pause * (1 << (rounds_begun_ - 1));
   ++rounds_begun_;
 }
 
 Result<std::unique_ptr<Connection>> Dialer::try_connect(TimePoint now) {
-  FARANDOLE_TRY(failed_);
+  FARANDOLE_TRY(final_error_);
   for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
     const auto current = attempt++;
     FARANDOLE_TRY_ASSIGN(auto connection, advance(current, now));
     if (connection != nullptr) {
       attempts_.erase(current);
       while (!attempts_.empty()) drop(attempts_.begin());
-      failed_ = Status::fix_call("this dialer has handed out its connection");
+      final_error_ = Status::fix_call("this dialer has handed out its connection");
       return connection;
     }
-    if (confirming_) break;  // the only attempt that is left
+    if (confirming_) break;  // the only remaining attempt
   }
-  if (now >= deadline_) return failed_ = failure("there was no connection in time");
-  while (!confirming_ && !waiting_.empty() && next_start_ <= now) FARANDOLE_TRY(begin_next(now));
-  if (attempts_.empty() && waiting_.empty()) {
-    if (rounds_begun_ >= options_.rounds) return failed_ = failure("no address works");
+  if (now >= deadline_) return final_error_ = failure("there was no connection in time");
+  while (!confirming_ && !untried_targets_.empty() && next_start_ <= now)
+    FARANDOLE_TRY(begin_next(now));
+  if (attempts_.empty() && untried_targets_.empty()) {
+    if (rounds_begun_ >= options_.rounds) return final_error_ = failure("no address works");
     begin_round(now);
   }
   return std::unique_ptr<Connection>();
 }
 
 Status Dialer::begin_next(TimePoint now) {
-  const std::size_t index = waiting_.front();
-  waiting_.pop_front();
+  const std::size_t index = untried_targets_.front();
+  untried_targets_.pop_front();
   Target& target = targets_[index];
   ++target.tries;
   auto wire = TcpConnection::dial(target.address, options_.from, options_.tcp);
   if (!wire.ok()) {
     target.last_error = wire.status();
-    return {};  // the next address follows without a pause
+    return {};  // try the next address without a pause
   }
   auto session = TlsSession::dial(context_, *std::move(wire), options_.link);
   FARANDOLE_TRY(events_.add(session->descriptor(), index, true));
@@ -94,11 +96,11 @@ Status Dialer::begin_next(TimePoint now) {
   return {};
 }
 
-// Returns null unless the connection is established.
+// Returns null if the connection is not established yet.
 Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, TimePoint now) {
   TlsSession& session = *attempt->session;
   const auto progress = session.try_handshake();
-  if (!progress.ok() && session.was_turned_away()) was_turned_away_ = true;
+  if (!progress.ok() && session.peer_closed_handshake()) was_turned_away_ = true;
   if (progress.ok() && *progress == TlsSession::Progress::kDone) {
     events_.remove(session.descriptor());
     return std::unique_ptr<Connection>(std::move(attempt->session));
@@ -115,7 +117,7 @@ Result<std::unique_ptr<Connection>> Dialer::advance(Attempts::iterator attempt, 
         now);
     return std::unique_ptr<Connection>();
   }
-  if (*progress == TlsSession::Progress::kConfirming && !confirming_) keep_only(attempt);
+  if (*progress == TlsSession::Progress::kConfirming && !confirming_) drop_all_except(attempt);
   if (session.has_unsent() != attempt->waits_to_send) {
     attempt->waits_to_send = session.has_unsent();
     FARANDOLE_TRY(events_.change(session.descriptor(), attempt->target, attempt->waits_to_send));
@@ -128,36 +130,39 @@ void Dialer::drop(Attempts::iterator attempt) {
   attempts_.erase(attempt);
 }
 
-void Dialer::give_up(Attempts::iterator attempt, const Status& why, TimePoint now) {
-  targets_[attempt->target].last_error = why;
+void Dialer::give_up(Attempts::iterator attempt, const Status& reason, TimePoint now) {
+  targets_[attempt->target].last_error = reason;
   drop(attempt);
   confirming_ = false;
-  if (!waiting_.empty()) next_start_ = std::min(next_start_, now);
+  if (!untried_targets_.empty()) next_start_ = std::min(next_start_, now);
 }
 
-void Dialer::keep_only(Attempts::iterator chosen) {
+void Dialer::drop_all_except(Attempts::iterator chosen) {
   confirming_ = true;
-  // The peer may already have accepted this connection, and it accepts only one. So only the
-  // deadline of the dialer ends this attempt.
+  // The peer may already have accepted this connection, and it accepts only one connection. So this
+  // attempt has no time limit except the deadline of the dialer.
   chosen->deadline = TimePoint::max();
   for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
     const auto current = attempt++;
     if (current == chosen) continue;
-    waiting_.push_front(current->target);
+    untried_targets_.push_front(current->target);
     drop(current);
   }
 }
 
-Status Dialer::failure(const char* why) const {
-  std::string text = format_text("cannot connect to {}: {}", name_of(options_.link.listener), why);
+Status Dialer::failure(const char* reason) const {
+  std::string text =
+      format_text("cannot connect to {}: {}", name_of(options_.link.listener), reason);
   for (const Target& target : targets_) {
-    const auto underway = std::ranges::any_of(
+    const auto in_progress = std::ranges::any_of(
         attempts_, [&](const Attempt& attempt) { return &targets_[attempt.target] == &target; });
-    const std::string last = underway && confirming_   ? "it has not confirmed the connection yet"
-                             : !target.last_error.ok() ? target.last_error.message()
-                             : underway                ? "no answer yet"
-                                                       : "not tried yet";
-    text += format_text("; {} (tried {} times): {}", target.address.text(), target.tries, last);
+    const std::string last_error_text = in_progress && confirming_
+                                            ? "it has not confirmed the connection yet"
+                                        : !target.last_error.ok() ? target.last_error.message()
+                                        : in_progress             ? "no answer yet"
+                                                                  : "not tried yet";
+    text += format_text("; {} (tried {} times): {}", target.address.text(), target.tries,
+                        last_error_text);
   }
   return Status::rebuild_group(text + "; check that the peer runs and that no firewall blocks it");
 }
@@ -165,7 +170,7 @@ Status Dialer::failure(const char* why) const {
 TimePoint Dialer::next_deadline() const {
   TimePoint next = deadline_;
   for (const Attempt& attempt : attempts_) next = std::min(next, attempt.deadline);
-  if (!confirming_ && !waiting_.empty()) next = std::min(next, next_start_);
+  if (!confirming_ && !untried_targets_.empty()) next = std::min(next, next_start_);
   return next;
 }
 

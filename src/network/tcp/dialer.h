@@ -1,6 +1,7 @@
-// Dialer: makes one connection to a peer that offers several addresses, of which some may not work.
-// It tries the addresses one after another, and begins with the next one before the previous
-// attempt has failed. It keeps the first connection on which the peer proves who it is.
+// Dialer: makes one connection to a peer that offers several addresses. Some of the addresses may
+// not work. The dialer tries the addresses one after another, and begins with the next address
+// before the previous attempt has failed. It keeps the first connection on which the peer proves
+// its identity.
 #pragma once
 
 #include <chrono>
@@ -22,20 +23,20 @@
 namespace farandole {
 
 struct DialOptions {
-  std::vector<SocketAddress> addresses{};           // the best one first
-  std::optional<SocketAddress> from{};              // a local address, for peers of the same family
-  Link link{};                                      // link.listener is the peer
-  Duration pause = std::chrono::milliseconds(250);  // between two addresses
-  Duration attempt_time_max = std::chrono::seconds(5);  // until the peer has proven who it is
-  int rounds = 3;  // how often each address is tried, with longer and longer pauses in between
+  std::vector<SocketAddress> addresses{};  // the best address first
+  std::optional<SocketAddress> from{};     // the local address for peers of the same address family
+  Link link{};                             // link.listener is the peer
+  Duration pause = std::chrono::milliseconds(250);      // between the attempts at two addresses
+  Duration attempt_time_max = std::chrono::seconds(5);  // until the peer has proven its identity
+  int rounds = 3;  // how often each address is tried; the pauses between the rounds grow
   TcpOptions tcp{};
 };
 
 // One thread at a time may use it; no function blocks. To sleep, poll descriptor() for POLLIN, up
-// to next_deadline(). The peer accepts at most one connection of a dialer. When the peer is about
-// to confirm a connection, the attempts at the other addresses end. The dialer then waits for the
-// confirmation until its deadline, because a slow peer may already have accepted this connection.
-// The other addresses are tried again only if this connection fails.
+// to next_deadline(). The peer accepts at most one connection of a dialer. When the peer has proven
+// its identity on one connection and only its confirmation is missing, the dialer ends all other
+// attempts. It then waits for the confirmation until its deadline, because a slow peer may already
+// have accepted this connection. It tries the other addresses again only if this connection fails.
 class Dialer {
  public:
   // `context` is borrowed, also by the connection. Errors: kFixCall if there is no address; kStop.
@@ -43,20 +44,20 @@ class Dialer {
                                                const DialOptions& options, TimePoint now,
                                                TimePoint deadline);
 
-  // Does all that can be done now. Returns the connection once it is established, and null until
+  // Makes progress without blocking. Returns the connection once it is established, and null until
   // then. Errors, which are final: kRebuildGroup if no address works, or at the deadline; the text
   // has the last error of each address.
   Result<std::unique_ptr<Connection>> try_connect(TimePoint now);
 
-  // Whether a process at one of the addresses has closed a connection in the handshake.
-  bool was_turned_away() const { return was_turned_away_; }
+  // Whether a process at one of the addresses has closed a connection during the handshake.
+  bool peer_closed_handshake() const { return was_turned_away_; }
 
   int descriptor() const { return events_.descriptor(); }  // borrowed, for poll()
   TimePoint next_deadline() const;
 
  private:
   struct Attempt {
-    std::size_t target;  // its index in targets_
+    std::size_t target;  // index in targets_
     std::unique_ptr<TlsSession> session;
     TimePoint deadline;
     bool waits_to_send = true;
@@ -74,22 +75,22 @@ class Dialer {
   Status begin_next(TimePoint now);
   Result<std::unique_ptr<Connection>> advance(Attempts::iterator attempt, TimePoint now);
   void drop(Attempts::iterator attempt);
-  void give_up(Attempts::iterator attempt, const Status& why, TimePoint now);
-  void keep_only(Attempts::iterator chosen);
-  Status failure(const char* why) const;
+  void give_up(Attempts::iterator attempt, const Status& reason, TimePoint now);
+  void drop_all_except(Attempts::iterator chosen);
+  Status failure(const char* reason) const;
 
   const TlsContext& context_;
   DialOptions options_;
   EventSet events_;
   TimePoint deadline_;
   std::vector<Target> targets_;
-  std::deque<std::size_t> waiting_;  // indices of the targets that this round has not tried yet
+  std::deque<std::size_t> untried_targets_;  // indices of targets, for this round
   Attempts attempts_;
-  bool confirming_ = false;  // the only attempt waits for the peer's confirmation
+  bool confirming_ = false;  // there is one attempt, which waits for the peer's confirmation
   bool was_turned_away_ = false;
   int rounds_begun_ = 0;
   TimePoint next_start_;
-  Status failed_;
+  Status final_error_;
 };
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// An address at which a socket listens, but nothing answers.
+// An address at which a socket listens, but no process answers.
 struct SilentAddress {
   SilentAddress() {
     const KernelAddress any = kernel_address_of(address_of("127.0.0.1:0"));
@@ -24,13 +24,13 @@ struct SilentAddress {
     EXPECT_EQ(::bind(socket.get(), any.get(), any.bytes), 0);
     EXPECT_EQ(::listen(socket.get(), 10), 0);
   }
-  SocketAddress where() const { return *own_address_of(socket.get()); }
+  SocketAddress listen_address() const { return *own_address_of(socket.get()); }
   Descriptor socket;
 };
 
 SocketAddress dead_address() {
-  const SilentAddress gone;
-  return gone.where();
+  const SilentAddress closed_socket;
+  return closed_socket.listen_address();
 }
 
 class DialerTest : public ::testing::Test {
@@ -38,11 +38,11 @@ class DialerTest : public ::testing::Test {
   void SetUp() override {
     ListenOptions listen;
     listen.addresses = {address_of("127.0.0.1:0"), address_of("[::1]:0")};
-    listen.acceptance = usual_acceptance();
+    listen.acceptance = test_acceptance();
     listener_ = *TcpListener::open(*context_, listen);
     v4_ = listener_->addresses()[0];
     v6_ = listener_->addresses()[1];
-    options_.link = usual_link();
+    options_.link = test_link();
     options_.pause = std::chrono::milliseconds(20);
   }
 
@@ -50,7 +50,7 @@ class DialerTest : public ::testing::Test {
   Result<std::unique_ptr<Connection>> dial(const TlsContext& context) {
     FARANDOLE_TRY_ASSIGN(
         const auto dialer,
-        Dialer::start(context, options_, std::chrono::steady_clock::now(), soon()));
+        Dialer::start(context, options_, std::chrono::steady_clock::now(), test_deadline()));
     for (;;) {
       FARANDOLE_TRY_ASSIGN(auto connection, dialer->try_connect(std::chrono::steady_clock::now()));
       accept();
@@ -78,21 +78,21 @@ class DialerTest : public ::testing::Test {
 };
 
 TEST_F(DialerTest, ConnectsOverBothFamilies) {
-  for (const SocketAddress& where : {v4_, v6_}) {
-    options_.addresses = {where};
+  for (const SocketAddress& listen_address : {v4_, v6_}) {
+    options_.addresses = {listen_address};
     accepted_.clear();
     const auto connection = dial(*context_);
     ASSERT_TRUE(connection.ok()) << connection.status().message();
-    EXPECT_THAT((*connection)->peer().addresses, HasSubstr(where.text()));
+    EXPECT_THAT((*connection)->peer().addresses, HasSubstr(listen_address.text()));
     EXPECT_EQ((*connection)->peer().party, (Party{Role::kWorker, 0}));
     const Bytes payload = random_bytes(1'000'000, 1);
-    EXPECT_EQ(carry(**connection, *accepted_[0], payload), payload);
+    EXPECT_EQ(transfer(**connection, *accepted_[0], payload), payload);
   }
 }
 
 TEST_F(DialerTest, FindsTheAddressThatWorks) {
   const SilentAddress silent;
-  options_.addresses = {silent.where(), dead_address(), address_of("224.0.0.1:1"), v6_};
+  options_.addresses = {silent.listen_address(), dead_address(), address_of("224.0.0.1:1"), v6_};
   const auto connection = dial(*context_);
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   EXPECT_EQ(accepted_.size(), 1u);
@@ -115,20 +115,20 @@ TEST_F(DialerTest, IsAcceptedOnlyOnce) {
 TEST_F(DialerTest, ListsTheErrorOfEachAddress) {
   const SilentAddress silent;
   const SocketAddress dead = dead_address();
-  options_.addresses = {silent.where(), dead, address_of("224.0.0.1:1")};
+  options_.addresses = {silent.listen_address(), dead, address_of("224.0.0.1:1")};
   options_.attempt_time_max = std::chrono::milliseconds(100);
   options_.rounds = 2;
   const Status error = dial(*context_).status();
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(error.message(), HasSubstr("cannot connect to worker 0: no address works; "));
-  EXPECT_THAT(error.message(),
-              HasSubstr(silent.where().text() + " (tried 2 times): no answer within 100 ms; "));
+  EXPECT_THAT(error.message(), HasSubstr(silent.listen_address().text() +
+                                         " (tried 2 times): no answer within 100 ms; "));
   EXPECT_THAT(error.message(), HasSubstr(dead.text() + " (tried 2 times): the TCP connection "));
   EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there); "));
   EXPECT_THAT(error.message(), HasSubstr("224.0.0.1:1 (tried 2 times): the TCP connection "));
 }
 
-TEST_F(DialerTest, IsRefusedWithAnotherSecret) {
+TEST_F(DialerTest, IsRejectedWithAnotherSecret) {
   options_.addresses = {v4_};
   options_.rounds = 1;
   const auto stranger = context_of('t');
@@ -139,7 +139,7 @@ TEST_F(DialerTest, IsRefusedWithAnotherSecret) {
 
 TEST_F(DialerTest, EndsAtItsDeadline) {
   const SilentAddress silent;
-  options_.addresses = {silent.where(), dead_address()};
+  options_.addresses = {silent.listen_address(), dead_address()};
   const TimePoint now = std::chrono::steady_clock::now();
   const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::seconds(1));
   EXPECT_EQ(*dialer->try_connect(now), nullptr);
@@ -152,14 +152,15 @@ TEST_F(DialerTest, EndsAtItsDeadline) {
   EXPECT_EQ(dialer->try_connect(now).status(), error);  // the error is final
 }
 
-// The peer may already have accepted the connection, and it accepts only one.
+// The peer may already have accepted the connection, and it accepts only one connection.
 TEST_F(DialerTest, WaitsForTheConfirmationUntilItsDeadline) {
   options_.addresses = {v4_, v6_};
   const TimePoint now = std::chrono::steady_clock::now();
   const TimePoint deadline = now + std::chrono::hours(1);
   const auto dialer = *Dialer::start(*context_, options_, now, deadline);
-  const TimePoint limit = soon();
-  // The listener answers, and then is not called until the time of an attempt is over.
+  const TimePoint limit = test_deadline();
+  // The listener answers. Then the test does not call it until the time limit of an attempt is
+  // over.
   while (dialer->next_deadline() != deadline && std::chrono::steady_clock::now() < limit) {
     accept();
     ASSERT_EQ(*dialer->try_connect(now), nullptr);
@@ -182,7 +183,7 @@ TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {
   const TimePoint now = std::chrono::steady_clock::now();
   const TimePoint deadline = now + std::chrono::hours(1);
   const auto dialer = *Dialer::start(*context_, options_, now, deadline);
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   while (dialer->next_deadline() != deadline && std::chrono::steady_clock::now() < limit) {
     accept();
     ASSERT_EQ(*dialer->try_connect(now), nullptr);
@@ -191,10 +192,11 @@ TEST_F(DialerTest, SaysAtItsDeadlineThatTheConfirmationIsMissing) {
               HasSubstr("(tried 1 times): it has not confirmed the connection yet"));
 }
 
-// While a forked child has a copy of a socket, closing it does not remove it from the epoll.
-TEST_F(DialerTest, ForgetsAttemptsOfWhichAChildHasCopies) {
+// While a forked child has a copy of a socket, the kernel does not remove the socket from the epoll
+// when we close it.
+TEST_F(DialerTest, RemovesAttemptsEvenIfAForkedChildHasCopies) {
   const SilentAddress silent;
-  options_.addresses = {silent.where()};
+  options_.addresses = {silent.listen_address()};
   const TimePoint now = std::chrono::steady_clock::now();
   const auto dialer = *Dialer::start(*context_, options_, now, now + std::chrono::hours(1));
   ASSERT_EQ(*dialer->try_connect(now), nullptr);

@@ -18,19 +18,19 @@ struct Endpoint {
 
   // Parses "10.0.0.1:4711", "[fd00::1]:4711" and "node0.example.org:4711". Errors: kFixCall.
   static Result<Endpoint> parse(std::string_view text);
-  std::string text() const;  // what parse() reads
+  std::string text() const;  // in the format that parse() reads
 };
 
-// Whether the endpoint is a name other than localhost that has only loopback addresses, at which
-// other hosts cannot reach us. Debian's /etc/hosts often has such a line for the host's own name.
+// Whether the endpoint is a name that has only loopback addresses, and is not localhost. Other
+// hosts cannot reach us at such addresses. Debian's /etc/hosts often has such a line for the host's
+// own name.
 bool is_only_loopback(const Endpoint& endpoint, const std::vector<SocketAddress>& found);
 
-// `found` are the addresses of the endpoint's host. Returns those that belong to this host. A pure
-// function. `listener` is the name of this process in errors ("node 0"). Errors: kFixCall if there
-// is none.
-Result<std::vector<SocketAddress>> own_addresses(const Endpoint& endpoint,
-                                                 const std::vector<SocketAddress>& found,
-                                                 const std::vector<InterfaceAddress>& of_host,
-                                                 std::string_view listener);
+// Returns the addresses in `found` that belong to this host. `found` are the addresses of the
+// endpoint's host, `host_addresses` those of this host. A pure function. `listener` is the name of
+// this process in errors ("node 0"). Errors: kFixCall if there is none.
+Result<std::vector<SocketAddress>> own_addresses(
+    const Endpoint& endpoint, const std::vector<SocketAddress>& found,
+    const std::vector<InterfaceAddress>& host_addresses, std::string_view listener);
 
 }  // namespace farandole

@@ -49,7 +49,7 @@ TEST(Endpoint, ListensAtItsOwnAddressesOnly) {
   EXPECT_THAT(none.status().message(), HasSubstr("must be on the host of node 0"));
 }
 
-TEST(Endpoint, KnowsNamesThatLeadOnlyToLoopback) {
+TEST(Endpoint, RecognizesNamesWithOnlyLoopbackAddresses) {
   const std::vector<SocketAddress> loopback{address("127.0.1.1:4711")};
   EXPECT_TRUE(is_only_loopback({"node0", 4711}, loopback));
   EXPECT_FALSE(is_only_loopback({"localhost", 4711}, loopback));

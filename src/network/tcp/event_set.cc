@@ -22,7 +22,7 @@ Status event_error(std::string_view call) {
 }  // namespace
 
 Result<EventSet> EventSet::make() {
-  Descriptor epoll = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
+  Descriptor epoll = Descriptor::above_standard_streams(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return event_error("epoll_create1");
   return EventSet(std::move(epoll));
 }

@@ -1,5 +1,5 @@
-// EventSet: an epoll instance with the sockets of a listener or a dialer. Its owner can poll its
-// one descriptor together with other descriptors.
+// EventSet: an epoll instance with the sockets of a listener or a dialer. It has one descriptor,
+// which its owner can poll together with other descriptors.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class EventSet {
   // Errors of all functions: kStop.
   static Result<EventSet> make();
 
-  // Watches the descriptor, which is borrowed, for bytes to receive and, if `to_send`, for room to
-  // send. Call remove() before you close it: while a forked child has a copy, closing does not
-  // remove it, and the set may stay ready for ever.
+  // Watches the descriptor for bytes to receive and, if `to_send`, for room to send. The descriptor
+  // is borrowed. Call remove() before you close it: while a forked child has a copy, the kernel
+  // does not remove a closed descriptor, and the set may stay ready for ever.
   Status add(int descriptor, std::uint64_t id, bool to_send);
   Status change(int descriptor, std::uint64_t id, bool to_send);
   void remove(int descriptor);

@@ -19,19 +19,19 @@ using ::testing::IsEmpty;
 TEST(EventSet, NamesTheDescriptorsThatAreReady) {
   std::array<int, 2> ends{-1, -1};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const Descriptor one(ends[0]);
-  const Descriptor other(ends[1]);
+  const Descriptor first_end(ends[0]);
+  const Descriptor second_end(ends[1]);
   auto set = EventSet::make();
   ASSERT_TRUE(set.ok()) << set.status().message();
-  ASSERT_TRUE(set->add(one.get(), 7, false).ok());
+  ASSERT_TRUE(set->add(first_end.get(), 7, false).ok());
   EXPECT_THAT(*set->ready(), IsEmpty());
-  ASSERT_TRUE(set->change(one.get(), 8, true).ok());
+  ASSERT_TRUE(set->change(first_end.get(), 8, true).ok());
   EXPECT_THAT(*set->ready(), ElementsAre(8));
-  ASSERT_TRUE(set->change(one.get(), 9, false).ok());
+  ASSERT_TRUE(set->change(first_end.get(), 9, false).ok());
   EXPECT_THAT(*set->ready(), IsEmpty());
-  ASSERT_EQ(::write(other.get(), "x", 1), 1);
+  ASSERT_EQ(::write(second_end.get(), "x", 1), 1);
   EXPECT_THAT(*set->ready(), ElementsAre(9));
-  set->remove(one.get());
+  set->remove(first_end.get());
   EXPECT_THAT(*set->ready(), IsEmpty());
 }
 

@@ -31,39 +31,40 @@ TEST(HostName, IsANameOrAnAddress) {
 }
 
 TEST(HostName, AnAddressNeedsNoServer) {
-  const auto v4 = resolve_host("127.0.0.1", 4711, soon());
+  const auto v4 = resolve_host("127.0.0.1", 4711, test_deadline());
   ASSERT_TRUE(v4.ok()) << v4.status().message();
   EXPECT_EQ(v4->at(0).text(), "127.0.0.1:4711");
-  const auto v6 = resolve_host("::1", 4711, soon());
+  const auto v6 = resolve_host("::1", 4711, test_deadline());
   ASSERT_TRUE(v6.ok()) << v6.status().message();
   EXPECT_EQ(v6->at(0).text(), "[::1]:4711");
 }
 
-TEST(HostName, IsTriedUntilItIsKnown) {
+TEST(HostName, IsLookedUpUntilItIsKnown) {
   int tries = 0;
-  const auto found = resolve_host("late", 80, soon(), [&](const std::string& name, auto port) {
-    EXPECT_EQ(name, "late");
-    if (++tries < 3) return Result<std::vector<SocketAddress>>(Status::retry("not yet"));
-    return Result<std::vector<SocketAddress>>(
-        std::vector{address_of("10.0.0.1:1").with_port(port)});
-  });
+  const auto found =
+      resolve_host("late", 80, test_deadline(), [&](const std::string& name, auto port) {
+        EXPECT_EQ(name, "late");
+        if (++tries < 3) return Result<std::vector<SocketAddress>>(Status::retry("not yet"));
+        return Result<std::vector<SocketAddress>>(
+            std::vector{address_of("10.0.0.1:1").with_port(port)});
+      });
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(found->at(0).text(), "10.0.0.1:80");
   EXPECT_EQ(tries, 3);
 }
 
-TEST(HostName, SaysThatItIsNotKnown) {
+TEST(HostName, AnUnknownNameIsAnError) {
   const auto now = std::chrono::steady_clock::now();
-  const auto never = [](const auto&, auto) {
+  const auto always_unknown = [](const auto&, auto) {
     return Result<std::vector<SocketAddress>>(Status::retry("Name or service not known"));
   };
-  const auto found = resolve_host("nowhere", 80, now, never);
+  const auto found = resolve_host("nowhere", 80, now, always_unknown);
   EXPECT_EQ(found.status().code(), StatusCode::kStop);
   EXPECT_EQ(found.status().message(),
             "cannot find the host 'nowhere' after 1 tries: Name or service not known; check the "
             "name and the DNS of this host");
-  EXPECT_EQ(resolve_host("a b", 80, now, never).status().code(), StatusCode::kFixCall);
-  // No server is asked, because this cannot be a name.
+  EXPECT_EQ(resolve_host("a b", 80, now, always_unknown).status().code(), StatusCode::kFixCall);
+  // This cannot be a host name, so no name server is asked.
   EXPECT_EQ(look_up_host("a..b", 80).status().code(), StatusCode::kRetry);
 }
 

@@ -18,8 +18,8 @@
 namespace farandole {
 namespace {
 
-// The prefixes of the names of interfaces for containers and virtual machines of this host. The
-// addresses of these interfaces are the same on many hosts, or reach this host only.
+// Name prefixes of interfaces for containers and virtual machines of this host. Their addresses are
+// the same on many hosts, or can be reached only from this host.
 constexpr std::array<std::string_view, 14> kVirtualNames{
     "docker", "br-",   "virbr",  "veth", "cni", "flannel", "cali",
     "lxc",    "lxdbr", "podman", "vnet", "tun", "tap",     "kube"};
@@ -36,7 +36,7 @@ struct Entry {
   }
 };
 
-// A name of an interface has neither ':' nor '/', and an IPv4 address has only digits and dots.
+// The name of an interface contains neither ':' nor '/'. An IPv4 address has only digits and dots.
 bool looks_like_address(std::string_view text) {
   return text.find_first_of(":/") != std::string_view::npos ||
          text.find_first_not_of("0123456789.") == std::string_view::npos;
@@ -69,7 +69,7 @@ bool any_matches(const std::vector<Entry>& entries, const InterfaceAddress& cand
   return std::ranges::any_of(entries, [&](const Entry& entry) { return entry.matches(candidate); });
 }
 
-// Lower is better.
+// Returns the preference of an address: 0 is the best.
 int tier_of(const InterfaceAddress& candidate) {
   if (candidate.address.is_loopback()) return 3;
   if (candidate.address.is_link_local()) return 2;
@@ -77,10 +77,11 @@ int tier_of(const InterfaceAddress& candidate) {
   return std::ranges::any_of(kVirtualNames, begins) ? 1 : 0;
 }
 
-Status nothing_chosen(const std::vector<InterfaceAddress>& host, const InterfaceChoice& choice) {
-  std::string all;
+Status no_address_error(const std::vector<InterfaceAddress>& host, const InterfaceChoice& choice) {
+  std::string addresses_text;
   for (const auto& [interface, address] : host)
-    all += format_text("{}{} {}", all.empty() ? "" : ", ", interface, address.ip_text());
+    addresses_text +=
+        format_text("{}{} {}", addresses_text.empty() ? "" : ", ", interface, address.ip_text());
   const std::string use =
       choice.use.empty() ? "all interfaces" : escape_controls(join_text(choice.use, ", "));
   const std::string avoid =
@@ -88,7 +89,7 @@ Status nothing_chosen(const std::vector<InterfaceAddress>& host, const Interface
   return Status::fix_call(format_text(
       "no address of this host is left for the network: chosen were {}{}, and the host has {}; "
       "choose another interface or range of addresses",
-      use, avoid, all.empty() ? "no address" : all));
+      use, avoid, addresses_text.empty() ? "no address" : addresses_text));
 }
 
 }  // namespace
@@ -113,17 +114,17 @@ Result<std::vector<SocketAddress>> choose_addresses(const std::vector<InterfaceA
   FARANDOLE_TRY_ASSIGN(const auto use, parse_entries(choice.use));
   FARANDOLE_TRY_ASSIGN(const auto avoid, parse_entries(choice.avoid));
   std::vector<SocketAddress> chosen;
-  const auto take = [&](const InterfaceAddress& candidate) {
+  const auto choose = [&](const InterfaceAddress& candidate) {
     if (!any_matches(avoid, candidate) && std::ranges::count(chosen, candidate.address) == 0)
       chosen.push_back(candidate.address);
   };
   for (const Entry& entry : use)
     for (const InterfaceAddress& candidate : host)
-      if (entry.matches(candidate)) take(candidate);
+      if (entry.matches(candidate)) choose(candidate);
   for (int tier = 0; use.empty() && chosen.empty() && tier < kTiers; ++tier)
     for (const InterfaceAddress& candidate : host)
-      if (tier_of(candidate) == tier) take(candidate);
-  if (chosen.empty()) return nothing_chosen(host, choice);
+      if (tier_of(candidate) == tier) choose(candidate);
+  if (chosen.empty()) return no_address_error(host, choice);
   return chosen;
 }
 

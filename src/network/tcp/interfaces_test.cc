@@ -15,15 +15,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-InterfaceAddress on(const std::string& interface, const std::string& ip) {
+InterfaceAddress interface_address(const std::string& interface, const std::string& ip) {
   return {interface, *SocketAddress::parse_ip(ip)};
 }
 
 const std::vector<InterfaceAddress> kHost{
-    on("lo", "127.0.0.1"),        on("lo", "::1"),       on("docker0", "172.17.0.1"),
-    on("eth0", "192.168.1.5"),    on("eth0", "fe80::5"), on("eth0", "fd00::5"),
-    on("ib0", "10.0.0.5"),        on("ib1", "10.0.1.5"), on("veth12ab", "169.254.3.4"),
-    on("virbr0", "192.168.122.1")};
+    interface_address("lo", "127.0.0.1"),         interface_address("lo", "::1"),
+    interface_address("docker0", "172.17.0.1"),   interface_address("eth0", "192.168.1.5"),
+    interface_address("eth0", "fe80::5"),         interface_address("eth0", "fd00::5"),
+    interface_address("ib0", "10.0.0.5"),         interface_address("ib1", "10.0.1.5"),
+    interface_address("veth12ab", "169.254.3.4"), interface_address("virbr0", "192.168.122.1")};
 
 std::vector<std::string> chosen_of(const std::vector<InterfaceAddress>& host,
                                    const InterfaceChoice& choice) {
@@ -38,7 +39,7 @@ TEST(Interfaces, OrdinaryOnesAreTheDefault) {
   EXPECT_THAT(chosen_of(kHost, {}), ElementsAre("192.168.1.5", "fd00::5", "10.0.0.5", "10.0.1.5"));
 }
 
-TEST(Interfaces, OthersAreOnlyTakenIfThereIsNothingBetter) {
+TEST(Interfaces, OthersAreOnlyUsedIfThereAreNoBetterOnes) {
   EXPECT_THAT(chosen_of(kHost, {.avoid = {"eth0", "ib*"}}),
               ElementsAre("172.17.0.1", "192.168.122.1"));
   EXPECT_THAT(chosen_of(kHost, {.avoid = {"eth*", "ib*", "172.16.0.0/12", "virbr0"}}),
@@ -57,7 +58,7 @@ TEST(Interfaces, AreChosenByNameBeginningAndRange) {
   EXPECT_THAT(chosen_of(kHost, {.use = {"docker0"}}), ElementsAre("172.17.0.1"));
 }
 
-TEST(Interfaces, ErrorsListWhatTheHostHas) {
+TEST(Interfaces, ErrorsListTheAddressesOfTheHost) {
   EXPECT_THAT(chosen_of({kHost[0], kHost[3]}, {.use = {"eth1", "ib*"}, .avoid = {"lo"}}),
               ElementsAre("no address of this host is left for the network: chosen were eth1, ib* "
                           "without lo, and the host has lo 127.0.0.1, eth0 192.168.1.5; choose "

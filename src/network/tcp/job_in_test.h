@@ -1,5 +1,5 @@
-// For tests of connections: a job with a known secret, and loops in which both ends complete their
-// handshakes.
+// For tests of connections: a job with a known secret, and loops that complete the handshakes of
+// both ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,14 +25,16 @@
 
 namespace farandole {
 
-inline TimePoint soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(60); }
+inline TimePoint test_deadline() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(60);
+}
 
 inline Bytes bytes_of(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
 
-// Secrets with the same fill are equal.
+// Returns a secret that consists of this character.
 inline JobSecret secret_of(char fill) {
   std::array<int, 2> ends{-1, -1};
   EXPECT_EQ(::pipe(ends.data()), 0);
@@ -40,7 +42,7 @@ inline JobSecret secret_of(char fill) {
   const Descriptor to(ends[1]);
   const std::string bytes(kSecretBytes, fill);
   EXPECT_EQ(::write(to.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(kSecretBytes));
-  auto secret = JobSecret::read_descriptor(from.get(), soon());
+  auto secret = JobSecret::read_descriptor(from.get(), test_deadline());
   EXPECT_TRUE(secret.ok()) << secret.status().message();
   return *std::move(secret);
 }
@@ -51,13 +53,13 @@ inline std::unique_ptr<TlsContext> context_of(char fill) {
   return *std::move(context);
 }
 
-// A forked child, such as a DataLoader worker. It has copies of all descriptors until this object
-// is destroyed.
+// A forked child, like a DataLoader worker. It has copies of all descriptors until this object is
+// destroyed.
 class ForkedChild {
  public:
-  // Returns when the child has called `does`.
-  template <class Does>
-  explicit ForkedChild(Does does) {
+  // Forks a child that calls `action`, and waits until it has done this.
+  template <class Action>
+  explicit ForkedChild(Action action) {
     std::array<int, 2> ends{-1, -1};
     EXPECT_EQ(::pipe(ends.data()), 0);
     const Descriptor from(ends[0]);
@@ -65,7 +67,7 @@ class ForkedChild {
     pid_ = ::fork();
     char done = 1;
     if (pid_ == 0) {
-      does();
+      action();
       if (::write(to.get(), &done, 1) != 1) ::_exit(1);
       for (;;) ::pause();
     }
@@ -88,7 +90,7 @@ inline bool is_readable(int descriptor, int limit_ms) {
 }
 
 // Worker 1 dials worker 0, in epoch 3 of job 7.
-inline Link usual_link() {
+inline Link test_link() {
   return {.job = 7,
           .epoch = 3,
           .dialer = {Role::kWorker, 1},
@@ -96,26 +98,26 @@ inline Link usual_link() {
           .seals_data = true};
 }
 
-inline AcceptedLinks usual_acceptance() {
+inline AcceptedLinks test_acceptance() {
   return {.job = 7, .epoch = 3, .self = {Role::kWorker, 0}, .seals_data = true};
 }
 
 // Both ends of a handshake over a simulated wire.
 struct TlsPair {
   TlsPair(std::uint64_t seed, const TlsContext& dialing, const TlsContext& listening,
-          const Link& link = usual_link(), const AcceptedLinks& acceptance = usual_acceptance())
+          const Link& link = test_link(), const AcceptedLinks& acceptance = test_acceptance())
       : wire(std::make_shared<SimulatedWire>(seed)),
         dialer(TlsSession::dial(dialing, std::make_unique<SimulatedConnection>(wire, 0), link)),
         listener(TlsSession::listen(listening, std::make_unique<SimulatedConnection>(wire, 1),
                                     acceptance)) {}
 
-  // Continues both handshakes until both are done. If one end fails, it is closed, and the other
-  // end fails, too.
+  // Continues both handshakes until both are done. If one end fails, closes this end, so that the
+  // other end fails, too.
   void shake_hands() {
     for (int i = 0; i < 10'000 && !(dialer_done && listener_done); ++i) {
-      step(*dialer, dialer_done, dialer_error);
+      advance_end(*dialer, dialer_done, dialer_error);
       if (!dialer_error.ok()) dialer->close();
-      step(*listener, listener_done, listener_error);
+      advance_end(*listener, listener_done, listener_error);
       if (!listener_error.ok()) listener->close();
     }
   }
@@ -130,7 +132,7 @@ struct TlsPair {
   Status listener_error;
 
  private:
-  static void step(TlsSession& session, bool& done, Status& error) {
+  static void advance_end(TlsSession& session, bool& done, Status& error) {
     if (done) return;
     const auto progress = session.try_handshake();
     if (!progress.ok()) error = progress.status();
@@ -142,18 +144,18 @@ struct TlsPair {
 };
 
 // Sends all bytes from one end and receives them at the other end, in turns. Returns the received
-// bytes, which are fewer after an error.
-inline Bytes carry(Connection& from, Connection& to, std::span<const std::byte> bytes) {
+// bytes; after an error, some bytes are missing.
+inline Bytes transfer(Connection& from, Connection& to, std::span<const std::byte> bytes) {
   Bytes received(bytes.size());
   std::size_t sent = 0;
   std::size_t count = 0;
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   while (count < bytes.size() && std::chrono::steady_clock::now() < limit) {
-    const auto more = from.try_send({}, bytes.subspan(sent));
-    if (more.ok()) sent += *more;
-    const auto came = to.try_receive(std::span(received).subspan(count));
-    if (!came.ok()) break;
-    count += *came;
+    const auto sent_now = from.try_send({}, bytes.subspan(sent));
+    if (sent_now.ok()) sent += *sent_now;
+    const auto received_now = to.try_receive(std::span(received).subspan(count));
+    if (!received_now.ok()) break;
+    count += *received_now;
   }
   received.resize(count);
   return received;
@@ -172,13 +174,14 @@ inline SocketAddress address_of(const std::string& text) {
   return *address;
 }
 
-// Sleeps until one of the descriptors is ready or this time is reached, but at most for a second.
-inline void sleep_for(std::initializer_list<int> descriptors, TimePoint until) {
+// Sleeps until one of the descriptors is ready or the deadline is reached, but at most for a
+// second.
+inline void sleep_for(std::initializer_list<int> descriptors, TimePoint deadline) {
   std::vector<pollfd> entries;
   for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(until, soon()) -
-                                                                 std::chrono::steady_clock::now());
-  const int limit_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000));
+  const auto time_left = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min(deadline, test_deadline()) - std::chrono::steady_clock::now());
+  const int limit_ms = static_cast<int>(std::clamp<std::int64_t>(time_left.count(), 0, 1000));
   ::poll(entries.data(), entries.size(), limit_ms);
 }
 

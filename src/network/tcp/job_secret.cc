@@ -26,7 +26,7 @@ namespace farandole {
 
 struct JobSecret::Page {
   std::byte secret[kSecretBytes];
-  bool present;  // false in a child after fork(), because the kernel has cleared the page there
+  bool present;  // false in a forked child, because the kernel has cleared its page
 };
 
 namespace {
@@ -37,33 +37,33 @@ Status secret_error(std::string_view call) {
 }
 
 Status check_secret_file(const std::string& path, int descriptor) {
-  struct stat facts{};
-  if (::fstat(descriptor, &facts) != 0) return secret_error("fstat");
-  const auto wrong = [&](std::string_view what) {
+  struct stat attributes{};
+  if (::fstat(descriptor, &attributes) != 0) return secret_error("fstat");
+  const auto file_error = [&](std::string_view problem) {
     return Status::fix_call(format_text(
         "the file '{}' cannot be the job's secret: {}; it must be a regular file of {} bytes that "
         "belongs to the user of the job, with mode 0600",
-        path, what, kSecretBytes));
+        path, problem, kSecretBytes));
   };
-  if (!S_ISREG(facts.st_mode)) return wrong("it is not a regular file");
-  if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
-    return wrong(format_text("it belongs to user id {}", facts.st_uid));
-  if ((facts.st_mode & 077U) != 0)
-    return wrong(
-        format_text("others can use it, because its mode is {:04o}", facts.st_mode & 07777U));
-  if (facts.st_size != static_cast<off_t>(kSecretBytes))
-    return wrong(format_text("it has {} bytes", facts.st_size));
+  if (!S_ISREG(attributes.st_mode)) return file_error("it is not a regular file");
+  if (attributes.st_uid != ::geteuid() && attributes.st_uid != 0)
+    return file_error(format_text("it belongs to user id {}", attributes.st_uid));
+  if ((attributes.st_mode & 077U) != 0)
+    return file_error(
+        format_text("others can use it, because its mode is {:04o}", attributes.st_mode & 07777U));
+  if (attributes.st_size != static_cast<off_t>(kSecretBytes))
+    return file_error(format_text("it has {} bytes", attributes.st_size));
   return {};
 }
 
 Status wait_for_secret(int descriptor, TimePoint deadline) {
-  const auto left =
+  const auto time_left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   pollfd entry{descriptor, POLLIN, 0};
-  const auto limit_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
+  const auto limit_ms = static_cast<int>(std::clamp<std::int64_t>(time_left.count(), 0, 1 << 30));
   int ready = 0;
   while ((ready = ::poll(&entry, 1, limit_ms)) < 0 && errno == EINTR) continue;
-  if (ready != 0) return {};  // an error shows in read()
+  if (ready != 0) return {};  // read() reports errors
   return Status::retry("the job's secret has not arrived in time");
 }
 
@@ -80,32 +80,33 @@ JobSecret::~JobSecret() {
 }
 
 Result<JobSecret> JobSecret::make_empty() {
-  // OpenSSL is initialized here, because all code that uses OpenSSL needs a secret first. Our
+  // OpenSSL is initialized here, because all code that uses OpenSSL first needs a secret. Our
   // threads may still run while the process exits, so OpenSSL must not free its tables at exit. It
-  // must not load its configuration file, which is meant for the OpenSSL of the system.
+  // must not load the configuration file, because this file is meant for the OpenSSL library of the
+  // system.
   ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
   if (memory == MAP_FAILED)
     return secret_error("mmap (raise `ulimit -l`, or memlock in /etc/security/limits.conf)");
-  JobSecret made(static_cast<Page*>(memory));
+  JobSecret secret(static_cast<Page*>(memory));
   if (::madvise(memory, sizeof(Page), MADV_DONTDUMP) != 0 ||
       ::madvise(memory, sizeof(Page), MADV_WIPEONFORK) != 0)
     return secret_error("madvise");
-  return made;
+  return secret;
 }
 
 Result<JobSecret> JobSecret::generate() {
-  FARANDOLE_TRY_ASSIGN(JobSecret made, make_empty());
-  // getrandom() returns all of up to 256 bytes at once.
-  if (::getrandom(made.page_->secret, kSecretBytes, 0) != kSecretBytes)
+  FARANDOLE_TRY_ASSIGN(JobSecret secret, make_empty());
+  // For up to 256 bytes, getrandom() always returns all bytes.
+  if (::getrandom(secret.page_->secret, kSecretBytes, 0) != kSecretBytes)
     return secret_error("getrandom");
-  made.page_->present = true;
-  return made;
+  secret.page_->present = true;
+  return secret;
 }
 
 Result<JobSecret> JobSecret::read_file(const std::string& path) {
-  // O_NONBLOCK: a pipe of this name must not block us.
+  // O_NONBLOCK is needed because open() would block if the file were a pipe.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid())
     return Status::fix_call(format_text("cannot open the file '{}' with the job's secret: {}", path,
@@ -115,19 +116,20 @@ Result<JobSecret> JobSecret::read_file(const std::string& path) {
 }
 
 Result<JobSecret> JobSecret::read_descriptor(int descriptor, TimePoint deadline) {
-  FARANDOLE_TRY_ASSIGN(JobSecret made, make_empty());
+  FARANDOLE_TRY_ASSIGN(JobSecret secret, make_empty());
   for (std::size_t count = 0; count < kSecretBytes;) {
     FARANDOLE_TRY(wait_for_secret(descriptor, deadline));
-    const ssize_t more = ::read(descriptor, made.page_->secret + count, kSecretBytes - count);
-    if (more == 0)
+    const ssize_t bytes_read =
+        ::read(descriptor, secret.page_->secret + count, kSecretBytes - count);
+    if (bytes_read == 0)
       return Status::fix_call(
           format_text("the job's secret ends after {} of {} bytes; its sender has failed", count,
                       kSecretBytes));
-    if (more > 0) count += static_cast<std::size_t>(more);
-    if (more < 0 && errno != EINTR && errno != EAGAIN) return secret_error("read");
+    if (bytes_read > 0) count += static_cast<std::size_t>(bytes_read);
+    if (bytes_read < 0 && errno != EINTR && errno != EAGAIN) return secret_error("read");
   }
-  made.page_->present = true;
-  return made;
+  secret.page_->present = true;
+  return secret;
 }
 
 Status JobSecret::check_present() const {

@@ -30,26 +30,26 @@ class SecretKey {
   std::array<std::byte, kSecretBytes> bytes_{};
 };
 
-// Keeps the secret in a page that is locked in memory, left out of core dumps, erased at the end,
-// and empty in children after fork(). Movable. A const JobSecret can be used by any thread.
+// Keeps the secret in a page that is locked in memory, left out of core dumps, erased by the
+// destructor, and empty in children after fork(). Movable. Any thread may use a const JobSecret.
 class JobSecret {
  public:
-  // Makes a new secret. Errors of all three functions: kStop if memory cannot be locked or a system
-  // call fails.
+  // Makes a new secret. This function and the next two return kStop if memory cannot be locked or a
+  // system call fails.
   static Result<JobSecret> generate();
   // Reads the secret from a file of exactly 32 bytes that belongs to this user (or root) and that
-  // no other user can read or write. Errors: kFixCall if the file is different.
+  // no other user can read or write. Errors: kFixCall for any other file.
   static Result<JobSecret> read_file(const std::string& path);
-  // Reads the next 32 bytes of a pipe, socket or file, and no more. Blocks up to the deadline.
-  // Errors: kFixCall if the stream ends before, kRetry at the deadline.
+  // Reads exactly 32 bytes from a pipe, socket or file. Blocks until the deadline at most. Errors:
+  // kFixCall if the stream ends earlier, kRetry at the deadline.
   static Result<JobSecret> read_descriptor(int descriptor, TimePoint deadline);
 
   JobSecret(JobSecret&& other) noexcept;
   JobSecret& operator=(JobSecret&&) = delete;
   ~JobSecret();
 
-  // Writes the 32 bytes, to hand the secret to another process. May block. Errors: kStop. The
-  // caller must ignore SIGPIPE if the descriptor is a pipe.
+  // Writes the 32 bytes, to pass the secret to another process. May block. Errors: kStop. If the
+  // descriptor is a pipe, the caller must ignore SIGPIPE.
   Status write_to(int descriptor) const;
   // Derives a key (HKDF-SHA256) that depends on the secret and on all bytes of `purpose`. Errors:
   // kStop in a child process after fork(), where the secret is gone.

@@ -37,7 +37,7 @@ std::pair<Descriptor, Descriptor> make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// A file with the given mode, in a folder of its own.
+// A file with the given mode, in a new folder.
 struct SecretFile {
   SecretFile(const std::string& content, mode_t mode) {
     std::string name = "/tmp/farandole-secret-XXXXXX";
@@ -52,10 +52,10 @@ struct SecretFile {
 };
 
 TEST(JobSecret, IsDifferentEachTime) {
-  const auto one = JobSecret::generate();
-  const auto other = JobSecret::generate();
-  ASSERT_TRUE(one.ok() && other.ok()) << one.status().message();
-  EXPECT_NE(key_of(*one, "a"), key_of(*other, "a"));
+  const auto first = JobSecret::generate();
+  const auto second = JobSecret::generate();
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status().message();
+  EXPECT_NE(key_of(*first, "a"), key_of(*second, "a"));
 }
 
 TEST(JobSecret, TravelsThroughADescriptor) {
@@ -63,11 +63,12 @@ TEST(JobSecret, TravelsThroughADescriptor) {
   auto [from, to] = make_pipe();
   ASSERT_TRUE(secret->write_to(to.get()).ok());
   ASSERT_EQ(::write(to.get(), "rest", 4), 4);
-  const auto read = JobSecret::read_descriptor(from.get(), soon());
+  const auto read = JobSecret::read_descriptor(from.get(), test_deadline());
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(key_of(*read, "a"), key_of(*secret, "a"));
-  std::array<char, 8> rest{};
-  EXPECT_EQ(::read(from.get(), rest.data(), rest.size()), 4);  // nothing more was taken
+  std::array<char, 8> next_bytes{};
+  EXPECT_EQ(::read(from.get(), next_bytes.data(), next_bytes.size()),
+            4);  // the reader has taken only the secret
 }
 
 TEST(JobSecret, KeysDependOnTheSecretAndOnThePurpose) {
@@ -105,7 +106,7 @@ TEST(JobSecret, RejectsOtherFiles) {
               HasSubstr("it has 5 bytes; it must be a regular file of"));
   EXPECT_THAT(error_of(short_secret.folder), HasSubstr("it is not a regular file"));
   EXPECT_THAT(error_of(short_secret.path + "x"), HasSubstr("cannot open the file"));
-  if (::getuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  if (::getuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   const SecretFile foreign(std::string(kSecretBytes, 's'), 0600);
   ASSERT_EQ(::chown(foreign.path.c_str(), 65534, 65534), 0);
   EXPECT_THAT(error_of(foreign.path), HasSubstr("it belongs to user id 65534"));
@@ -118,22 +119,22 @@ TEST(JobSecret, SaysIfTheStreamEndsOrStalls) {
   EXPECT_EQ(late.status().code(), StatusCode::kRetry);
   ASSERT_EQ(::write(to.get(), "half", 4), 4);
   to.reset();
-  const auto cut = JobSecret::read_descriptor(from.get(), soon());
+  const auto cut = JobSecret::read_descriptor(from.get(), test_deadline());
   EXPECT_THAT(cut.status().message(), HasSubstr("ends after 4 of 32 bytes"));
-  EXPECT_THAT(JobSecret::read_descriptor(from.get() + 1000, soon()).status().message(),
+  EXPECT_THAT(JobSecret::read_descriptor(from.get() + 1000, test_deadline()).status().message(),
               HasSubstr("read: Bad file descriptor"));
   EXPECT_THAT(JobSecret::generate()->write_to(from.get()).message(),
               HasSubstr("write: Bad file descriptor"));
 }
 
-TEST(JobSecret, IsNotInChildren) {
+TEST(JobSecret, IsErasedInForkedChildren) {
   const JobSecret secret = secret_of('s');
   const pid_t child = ::fork();
   if (child == 0) {
     SecretKey key;
-    const bool gone = secret.derive({}, key).code() == StatusCode::kStop &&
-                      secret.write_to(STDOUT_FILENO).code() == StatusCode::kStop;
-    ::_exit(gone ? 0 : 1);
+    const bool is_gone = secret.derive({}, key).code() == StatusCode::kStop &&
+                         secret.write_to(STDOUT_FILENO).code() == StatusCode::kStop;
+    ::_exit(is_gone ? 0 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);
@@ -153,13 +154,13 @@ TEST(JobSecret, LiesInAProtectedPage) {
 }
 
 TEST(JobSecret, NeedsMemoryThatCanBeLocked) {
-  const pid_t child = ::fork();  // root may lock memory in any case, so another user tries it
+  const pid_t child = ::fork();  // root may always lock memory, so the child runs as another user
   if (child == 0) {
-    const rlimit none{0, 0};
-    if (::setrlimit(RLIMIT_MEMLOCK, &none) != 0 || (::getuid() == 0 && ::setuid(65534) != 0))
+    const rlimit zero_limit{0, 0};
+    if (::setrlimit(RLIMIT_MEMLOCK, &zero_limit) != 0 || (::getuid() == 0 && ::setuid(65534) != 0))
       ::_exit(2);
-    const auto made = JobSecret::generate();
-    ::_exit(made.status().message().find("ulimit -l") != std::string::npos ? 0 : 1);
+    const auto secret = JobSecret::generate();
+    ::_exit(secret.status().message().find("ulimit -l") != std::string::npos ? 0 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);

@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-// Parses Knobs::network_interfaces. Invalid entries are found when the addresses are chosen.
+// Parses Knobs::network_interfaces. choose_addresses() reports invalid entries.
 InterfaceChoice parse_interfaces(const std::string& text);
 
 struct PortRange {

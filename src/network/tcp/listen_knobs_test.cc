@@ -11,14 +11,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(ListenKnobs, ChooseByNamesRangesAndWhatToAvoid) {
+TEST(ListenKnobs, InterfacesAreNamesRangesAndExclusions) {
   const auto choice = parse_interfaces("eth0,!docker0,10.0.0.0/8,!ib*");
   EXPECT_THAT(choice.use, ElementsAre("eth0", "10.0.0.0/8"));
   EXPECT_THAT(choice.avoid, ElementsAre("docker0", "ib*"));
   EXPECT_THAT(parse_interfaces("").use, IsEmpty());
 }
 
-TEST(ListenKnobs, HaveAPortOrARange) {
+TEST(ListenKnobs, PortsAreOnePortOrARange) {
   EXPECT_EQ(parse_ports("")->first, 0);
   EXPECT_EQ(parse_ports("")->last, 0);
   EXPECT_EQ(parse_ports("20000-20099")->first, 20000);

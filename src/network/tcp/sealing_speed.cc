@@ -25,11 +25,11 @@ bool seal_record(EVP_CIPHER_CTX* context, std::vector<unsigned char>& record) {
   static constexpr std::array<unsigned char, 12> kNonce{};
   std::array<unsigned char, 16> tag{};
   int bytes = 0;
-  int rest = 0;
+  int final_bytes = 0;
   return ::EVP_EncryptInit_ex(context, nullptr, nullptr, nullptr, kNonce.data()) == 1 &&
          ::EVP_EncryptUpdate(context, record.data(), &bytes, record.data(), kSealedRecordBytes) ==
              1 &&
-         ::EVP_EncryptFinal_ex(context, record.data(), &rest) == 1 &&
+         ::EVP_EncryptFinal_ex(context, record.data(), &final_bytes) == 1 &&
          ::EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, static_cast<int>(tag.size()),
                                tag.data()) == 1;
 }
@@ -40,19 +40,19 @@ Result<double> measure_sealing_speed(std::chrono::milliseconds time) {
   const std::array<unsigned char, 16> key{};
   const std::unique_ptr<EVP_CIPHER_CTX, FreeContext> context(::EVP_CIPHER_CTX_new());
   const std::unique_ptr<EVP_CIPHER, FreeCipher> cipher(
-      ::EVP_CIPHER_fetch(nullptr, "AES-128-GCM", fastest_cipher()));
+      ::EVP_CIPHER_fetch(nullptr, "AES-128-GCM", fastest_cipher_properties()));
   std::vector<unsigned char> record(kSealedRecordBytes);
-  bool works = context && cipher &&
-               ::EVP_EncryptInit_ex(context.get(), cipher.get(), nullptr, key.data(), nullptr) == 1;
+  bool ok = context && cipher &&
+            ::EVP_EncryptInit_ex(context.get(), cipher.get(), nullptr, key.data(), nullptr) == 1;
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::duration<double> passed{};
   double bytes = 0;
   do {
-    works = works && seal_record(context.get(), record);
+    ok = ok && seal_record(context.get(), record);
     bytes += kSealedRecordBytes;
     passed = std::chrono::steady_clock::now() - begin;
-  } while (works && passed < time);
-  if (!works) return Status::stop("OpenSSL cannot seal with AES-128-GCM");
+  } while (ok && passed < time);
+  if (!ok) return Status::stop("OpenSSL cannot seal with AES-128-GCM");
   return bytes / passed.count();
 }
 

@@ -21,10 +21,10 @@ namespace {
 constexpr std::size_t kV4Bytes = 4;
 constexpr std::size_t kV6Bytes = 16;
 
-Status address_error(std::string_view text, std::string_view what) {
+Status address_error(std::string_view text, std::string_view problem) {
   return Status::fix_call(
       format_text("'{}' is not a network address: {}; write 10.0.0.1:4711 or [fd00::1]:4711",
-                  escape_controls(text.substr(0, 100)), what));
+                  escape_controls(text.substr(0, 100)), problem));
 }
 
 template <class Number>
@@ -35,13 +35,14 @@ std::optional<Number> whole_number_of(std::string_view text) {
   return number;
 }
 
-Result<std::uint32_t> scope_of(std::string_view whole, const std::string& name) {
-  // The kernel ignores a colon and all that follows it. No name of an interface has a colon.
+Result<std::uint32_t> scope_of(std::string_view address_text, const std::string& name) {
+  // The name of an interface has no colon. This is checked here because the kernel ignores a colon
+  // and all text after it.
   const bool can_be_name = name.find(':') == std::string::npos;
   if (const unsigned index = can_be_name ? ::if_nametoindex(name.c_str()) : 0; index != 0)
     return index;
   if (const auto index = whole_number_of<std::uint32_t>(name); index && *index > 0) return *index;
-  return address_error(whole,
+  return address_error(address_text,
                        format_text("this host has no interface '{}'", escape_controls(name)));
 }
 
@@ -60,7 +61,7 @@ Result<SocketAddress> SocketAddress::parse_ip(std::string_view text) {
   SocketAddress parsed;
   const std::size_t percent = text.find('%');
   const std::string ip(text.substr(0, percent));
-  // inet_pton() and if_nametoindex() would ignore everything after a zero byte.
+  // Check this here, because inet_pton() and if_nametoindex() ignore all text after a zero byte.
   if (text.find('\0') != std::string_view::npos) return address_error(text, "it has a zero byte");
   parsed.is_v6 = ip.find(':') != std::string::npos;
   if (::inet_pton(parsed.is_v6 ? AF_INET6 : AF_INET, ip.c_str(), parsed.ip.data()) != 1)
@@ -139,24 +140,24 @@ KernelAddress kernel_address_of(const SocketAddress& address) {
 }
 
 Result<SocketAddress> socket_address_of(const sockaddr* address) {
-  SocketAddress made;
+  SocketAddress result;
   if (address->sa_family == AF_INET) {
     sockaddr_in v4{};
     std::memcpy(&v4, address, sizeof(v4));
-    std::memcpy(made.ip.data(), &v4.sin_addr, kV4Bytes);
-    made.port = ntohs(v4.sin_port);
-    return made;
+    std::memcpy(result.ip.data(), &v4.sin_addr, kV4Bytes);
+    result.port = ntohs(v4.sin_port);
+    return result;
   }
   if (address->sa_family != AF_INET6)
     return Status::stop(format_text("an address of family {} is neither IPv4 nor IPv6",
                                     static_cast<int>(address->sa_family)));
   sockaddr_in6 v6{};
   std::memcpy(&v6, address, sizeof(v6));
-  made.is_v6 = true;
-  std::memcpy(made.ip.data(), &v6.sin6_addr, kV6Bytes);
-  made.port = ntohs(v6.sin6_port);
-  made.scope = v6.sin6_scope_id;
-  return made;
+  result.is_v6 = true;
+  std::memcpy(result.ip.data(), &v6.sin6_addr, kV6Bytes);
+  result.port = ntohs(v6.sin6_port);
+  result.scope = v6.sin6_scope_id;
+  return result;
 }
 
 Result<SocketAddress> own_address_of(int socket) {

@@ -1,4 +1,5 @@
-// SocketAddress: an IPv4 or IPv6 address with a port, as text and as the kernel takes it.
+// SocketAddress: an IPv4 or IPv6 address with a port. It is converted to and from text and the
+// format of the kernel.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,7 +17,7 @@ namespace farandole {
 
 struct SocketAddress {
   bool is_v6 = false;
-  std::array<std::uint8_t, 16> ip{};  // in network order; IPv4 uses the first four bytes
+  std::array<std::uint8_t, 16> ip{};  // in network byte order; IPv4 uses the first four bytes
   std::uint32_t scope = 0;            // of a link-local IPv6 address: the number of the interface
   std::uint16_t port = 0;
 
@@ -25,8 +26,8 @@ struct SocketAddress {
   // Parses an address without a port: "10.0.0.1", "fd00::1", "fe80::1%eth0". Errors: kFixCall.
   static Result<SocketAddress> parse_ip(std::string_view text);
 
-  std::string text() const;     // what parse() reads
-  std::string ip_text() const;  // what parse_ip() reads
+  std::string text() const;     // in the format that parse() reads
+  std::string ip_text() const;  // in the format that parse_ip() reads
   SocketAddress with_port(std::uint16_t other_port) const;
   bool is_loopback() const;
   bool is_link_local() const;
@@ -34,7 +35,7 @@ struct SocketAddress {
   friend auto operator<=>(const SocketAddress&, const SocketAddress&) = default;
 };
 
-// The same address as the kernel takes it.
+// An address in the format of the kernel.
 struct KernelAddress {
   sockaddr_storage storage{};
   socklen_t bytes = 0;

@@ -18,7 +18,7 @@
 namespace farandole {
 namespace {
 
-// Errors that come from the network or the peer. After them, another connection may work.
+// Errors that come from the network or the peer. Another connection may still work.
 constexpr std::array kNetworkErrors{ECONNREFUSED, ECONNRESET,    ECONNABORTED, EPIPE,    ETIMEDOUT,
                                     EHOSTUNREACH, EHOSTDOWN,     ENETUNREACH,  ENETDOWN, ENETRESET,
                                     ENOTCONN,     EADDRNOTAVAIL, EPROTO,       EACCES,   EPERM,
@@ -65,8 +65,8 @@ Result<std::unique_ptr<TcpConnection>> TcpConnection::dial(const SocketAddress& 
                                                            const std::optional<SocketAddress>& from,
                                                            const TcpOptions& options) {
   const int family = to.is_v6 ? AF_INET6 : AF_INET;
-  Descriptor socket =
-      Descriptor::beyond_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket = Descriptor::above_standard_streams(
+      ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid())
     return Status::stop(format_text("cannot make a TCP socket: {} ({})", std::strerror(errno),
                                     descriptor_advice()));
@@ -79,11 +79,11 @@ Result<std::unique_ptr<TcpConnection>> TcpConnection::dial(const SocketAddress& 
   const KernelAddress target = kernel_address_of(to);
   const bool connected = ::connect(socket.get(), target.get(), target.bytes) == 0;
   const int error = errno;
-  std::unique_ptr<TcpConnection> made(new TcpConnection(std::move(socket)));
-  made->peer_.addresses = addresses_of(made->descriptor(), to);
+  std::unique_ptr<TcpConnection> connection(new TcpConnection(std::move(socket)));
+  connection->peer_.addresses = addresses_of(connection->descriptor(), to);
   if (!connected && error != EINPROGRESS && error != EINTR)
-    return tcp_error(error, made->peer_.addresses, "connect");
-  return made;
+    return tcp_error(error, connection->peer_.addresses, "connect");
+  return connection;
 }
 
 Result<std::unique_ptr<TcpConnection>> TcpConnection::adopt(Descriptor socket,
@@ -91,9 +91,9 @@ Result<std::unique_ptr<TcpConnection>> TcpConnection::adopt(Descriptor socket,
   FARANDOLE_TRY(apply_options(socket.get(), options));
   const auto peer = peer_address_of(socket.get());
   if (!peer.ok()) return Status::rebuild_group(peer.status().message());
-  std::unique_ptr<TcpConnection> made(new TcpConnection(std::move(socket)));
-  made->peer_.addresses = addresses_of(made->descriptor(), *peer);
-  return made;
+  std::unique_ptr<TcpConnection> connection(new TcpConnection(std::move(socket)));
+  connection->peer_.addresses = addresses_of(connection->descriptor(), *peer);
+  return connection;
 }
 
 Status TcpConnection::error_of(const char* call) const {

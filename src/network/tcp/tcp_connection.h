@@ -1,5 +1,5 @@
-// TcpConnection: the bytes of one TCP socket, in clear. A TlsSession over it proves who the peer is
-// and seals the bytes. Only tests use a TcpConnection without a TlsSession.
+// TcpConnection: the bytes of one TCP socket, in clear. A TlsSession over it proves the identity of
+// the peer and seals the bytes. Only tests use a TcpConnection without a TlsSession.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace farandole {
 
 struct TcpOptions {
   // The connection fails if the peer's host has not answered for this time (TCP_USER_TIMEOUT, and
-  // keepalive while nothing is sent). A peer that is alive but does not receive counts as silent,
-  // too: its window is then closed, and the kernel counts the time with a closed window.
+  // keepalive while no data is sent). A peer that is alive but does not receive also counts as
+  // silent: its TCP window is closed, and the kernel counts this time, too.
   std::chrono::milliseconds silence_max{30'000};
 };
 
@@ -26,17 +26,18 @@ inline TcpOptions tcp_options(bool is_elastic) {
   return is_elastic ? TcpOptions{.silence_max = std::chrono::seconds(8)} : TcpOptions();
 }
 
-// Has TCP_NODELAY: bytes are sent at once.
+// The socket has TCP_NODELAY, so that bytes are sent without delay.
 class TcpConnection final : public Connection {
  public:
-  // Begins to connect, and does not wait for the result. Until the connection is established, no
+  // Begins to connect, but does not wait for the result. Until the connection is established, no
   // bytes can be sent or received, and the descriptor is not writable. `from` is the local address
   // to use (port 0: any). Errors: kRebuildGroup if `to` cannot be reached; kStop if a system call
   // fails.
   static Result<std::unique_ptr<TcpConnection>> dial(const SocketAddress& to,
                                                      const std::optional<SocketAddress>& from,
                                                      const TcpOptions& options);
-  // Takes a connected socket. Errors: kStop, and kRebuildGroup if the peer is gone already.
+  // Takes ownership of a connected socket. Errors: kStop; kRebuildGroup if the peer is already
+  // gone.
   static Result<std::unique_ptr<TcpConnection>> adopt(Descriptor socket, const TcpOptions& options);
 
   Result<std::size_t> try_send(std::span<const std::byte> first,
@@ -46,14 +47,14 @@ class TcpConnection final : public Connection {
   bool has_received() const override { return false; }
   int descriptor() const override { return socket_.get(); }
   void close() override { socket_.reset(); }
-  const OtherEnd& peer() const override { return peer_; }
+  const ConnectionPeer& peer() const override { return peer_; }
 
  private:
   explicit TcpConnection(Descriptor socket) : socket_(std::move(socket)) {}
   Status error_of(const char* call) const;
 
   Descriptor socket_;
-  OtherEnd peer_;
+  ConnectionPeer peer_;
 };
 
 }  // namespace farandole

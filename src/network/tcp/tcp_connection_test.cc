@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A listening socket of the loopback interface, without any protocol.
+// A listening socket on the loopback interface, without TLS.
 struct PlainListener {
   explicit PlainListener(const std::string& address) {
     const KernelAddress kernel = kernel_address_of(address_of(address));
@@ -25,7 +25,7 @@ struct PlainListener {
     EXPECT_EQ(::bind(socket.get(), kernel.get(), kernel.bytes), 0);
     EXPECT_EQ(::listen(socket.get(), 10), 0);
   }
-  SocketAddress where() const { return *own_address_of(socket.get()); }
+  SocketAddress listen_address() const { return *own_address_of(socket.get()); }
   Descriptor accept() const {
     return Descriptor(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
@@ -35,14 +35,14 @@ struct PlainListener {
 struct TcpPair {
   explicit TcpPair(const std::string& address, const TcpOptions& options = {})
       : listener(address),
-        dialed(*TcpConnection::dial(listener.where(), {}, options)),
+        dialed(*TcpConnection::dial(listener.listen_address(), {}, options)),
         accepted(*TcpConnection::adopt(listener.accept(), options)) {}
   PlainListener listener;
   std::unique_ptr<TcpConnection> dialed;
   std::unique_ptr<TcpConnection> accepted;
 };
 
-// Receives until the connection ends, and returns the error with which it ends.
+// Receives until the connection ends, and returns the final error.
 Status final_error(Connection& connection) {
   Bytes into(1 << 16);
   for (;;) {
@@ -64,9 +64,9 @@ TEST(TcpConnection, CarriesBytesOverBothFamilies) {
   for (const std::string address : {"127.0.0.1:0", "[::1]:0"}) {
     const TcpPair pair(address);
     const Bytes sent = random_bytes(3'000'000, 1);
-    EXPECT_EQ(carry(*pair.dialed, *pair.accepted, sent), sent);
-    EXPECT_EQ(carry(*pair.accepted, *pair.dialed, sent), sent);
-    const std::string listening = pair.listener.where().text();
+    EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, sent), sent);
+    EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, sent), sent);
+    const std::string listening = pair.listener.listen_address().text();
     EXPECT_THAT(pair.dialed->peer().addresses, HasSubstr(" -> " + listening));
     EXPECT_THAT(pair.accepted->peer().addresses, HasSubstr(listening + " -> "));
     EXPECT_EQ(pair.dialed->peer().party.role, Role::kUnknown);
@@ -95,12 +95,12 @@ TEST(TcpConnection, SendsAtOnceAndWatchesForSilence) {
   }
 }
 
-// The kernel counts a closed window as silence, as tcp_connection.h says.
+// The kernel counts a closed window as silence; see tcp_connection.h.
 TEST(TcpConnection, FailsIfThePeerDoesNotReceiveForLong) {
   const TcpPair pair("127.0.0.1:0", {.silence_max = std::chrono::milliseconds(500)});
   const Bytes payload(1 << 20);
   Status error;
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   while (error.ok() && std::chrono::steady_clock::now() < limit) {
     error = pair.dialed->try_send({}, payload).status();
     pollfd entry{pair.dialed->descriptor(), POLLOUT, 0};
@@ -119,7 +119,7 @@ TEST(TcpConnection, AHalfClosedPeerStillReceives) {
   EXPECT_EQ(final_error(*pair.accepted).message(),
             "the peer has ended the TCP connection " + pair.accepted->peer().addresses);
   const Bytes answer = random_bytes(100'000, 1);
-  EXPECT_EQ(carry(*pair.accepted, *pair.dialed, answer), answer);
+  EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, answer), answer);
 }
 
 TEST(TcpConnection, ReportsAPeerThatIsGone) {
@@ -137,29 +137,30 @@ TEST(TcpConnection, ReportsAPeerThatIsGone) {
   EXPECT_EQ(pair.dialed->try_send({}, bytes_of("x")).status().code(), StatusCode::kStop);
 }
 
-TEST(TcpConnection, SaysThatNobodyListens) {
-  SocketAddress where;
+TEST(TcpConnection, ReportsThatNoProcessListens) {
+  SocketAddress listen_address;
   {
     const PlainListener listener("127.0.0.1:0");
-    where = listener.where();
+    listen_address = listener.listen_address();
   }
-  auto dialed = TcpConnection::dial(where, {}, {});
+  auto dialed = TcpConnection::dial(listen_address, {}, {});
   const Status error = dialed.ok() ? final_error(**dialed) : dialed.status();
   EXPECT_EQ(error.code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(error.message(), HasSubstr("Connection refused (no process listens there)"));
-  EXPECT_THAT(error.message(), HasSubstr(where.text()));
+  EXPECT_THAT(error.message(), HasSubstr(listen_address.text()));
 }
 
-TEST(TcpConnection, CanUseAnOwnAddress) {
+TEST(TcpConnection, CanUseAChosenLocalAddress) {
   const PlainListener listener("127.0.0.1:0");
   const SocketAddress from = address_of("127.0.0.5:0");
-  const auto dialed = TcpConnection::dial(listener.where(), from, {});
+  const auto dialed = TcpConnection::dial(listener.listen_address(), from, {});
   ASSERT_TRUE(dialed.ok()) << dialed.status().message();
   EXPECT_THAT((*dialed)->peer().addresses, HasSubstr("127.0.0.5:"));
-  const auto foreign = TcpConnection::dial(listener.where(), address_of("192.0.2.77:0"), {});
+  const auto foreign =
+      TcpConnection::dial(listener.listen_address(), address_of("192.0.2.77:0"), {});
   EXPECT_EQ(foreign.status().code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(foreign.status().message(), HasSubstr("bind: Cannot assign requested address"));
-  EXPECT_TRUE(TcpConnection::dial(listener.where(), address_of("[::1]:0"), {}).ok());
+  EXPECT_TRUE(TcpConnection::dial(listener.listen_address(), address_of("[::1]:0"), {}).ok());
 }
 
 TEST(TcpConnection, ReportsErrorsOfTheSystem) {

@@ -20,16 +20,16 @@ namespace farandole {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kAcceptsAtOnce = 16;        // then the handshakes have their turn
-constexpr int kTriesForAnyPort = 16;      // a port must be free on all addresses
-constexpr std::size_t kV6OwnedBytes = 8;  // a sender usually has a whole /64 network
+constexpr int kAcceptsPerCall = 16;         // after these, the handshakes continue
+constexpr int kAnyPortTriesMax = 16;        // a port must be free on all addresses
+constexpr std::size_t kV6NetworkBytes = 8;  // one sender usually has a whole /64 network
 
 SocketAddress source_of(SocketAddress address) {
-  if (address.is_v6) std::fill(address.ip.begin() + kV6OwnedBytes, address.ip.end(), 0);
+  if (address.is_v6) std::fill(address.ip.begin() + kV6NetworkBytes, address.ip.end(), 0);
   return address.with_port(0);
 }
 
-// kRetry: the port is not free.
+// Returns kRetry if the port is not free.
 Result<Descriptor> listen_at(const SocketAddress& address) {
   const auto failed = [&](const char* call) {
     const std::string text =
@@ -39,11 +39,11 @@ Result<Descriptor> listen_at(const SocketAddress& address) {
       return Status::fix_call(text + "; choose an address of this host (see `ip address`)");
     return Status::stop(text);
   };
-  Descriptor socket = Descriptor::beyond_standard(
+  Descriptor socket = Descriptor::above_standard_streams(
       ::socket(address.is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return failed("socket");
   const int on = 1;
-  // SO_REUSEADDR: old connections of an earlier job do not keep the port.
+  // With SO_REUSEADDR, old connections of an earlier job do not block the port.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address.is_v6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
   const KernelAddress kernel = kernel_address_of(address);
@@ -64,18 +64,19 @@ Result<std::unique_ptr<TcpListener>> TcpListener::open(const TlsContext& context
                     "first",
                     options.port_first, options.port_last));
   FARANDOLE_TRY_ASSIGN(EventSet events, EventSet::make());
-  std::unique_ptr<TcpListener> made(new TcpListener(context, options, std::move(events)));
-  FARANDOLE_TRY(made->bind_all());
-  made->reserve_ = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  for (const Descriptor& socket : made->sockets_)
-    FARANDOLE_TRY(made->events_.add(socket.get(), made->next_id_++, false));
-  return made;
+  std::unique_ptr<TcpListener> listener(new TcpListener(context, options, std::move(events)));
+  FARANDOLE_TRY(listener->bind_all());
+  listener->reserve_descriptor_ =
+      Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const Descriptor& socket : listener->sockets_)
+    FARANDOLE_TRY(listener->events_.add(socket.get(), listener->next_id_++, false));
+  return listener;
 }
 
 Status TcpListener::bind_all() {
   const bool any = options_.port_last == 0;
   const int first = any ? 0 : std::max<int>(options_.port_first, 1);
-  const int last = any ? kTriesForAnyPort - 1 : options_.port_last;
+  const int last = any ? kAnyPortTriesMax - 1 : options_.port_last;
   Status problem;
   for (int number = first; number <= last; ++number) {
     problem = bind_at(any ? std::uint16_t{0} : static_cast<std::uint16_t>(number));
@@ -122,40 +123,41 @@ Result<std::unique_ptr<Connection>> TcpListener::try_accept(TimePoint now) {
 }
 
 void TcpListener::accept_from(const Descriptor& socket, TimePoint now) {
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Descriptor accepted = Descriptor::beyond_standard(
+  for (int i = 0; i < kAcceptsPerCall; ++i) {
+    Descriptor accepted = Descriptor::above_standard_streams(
         ::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (accepted.valid()) {
       begin_handshake(std::move(accepted), now);
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    const bool short_of_room =
+    const bool no_descriptor =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    // Any other error concerns only the connection that would have been accepted.
-    if (short_of_room && !make_room_for_descriptor(socket)) return;
+    // Any other error affects only the connection that would have been accepted.
+    if (no_descriptor && !make_room_for_descriptor(socket)) return;
   }
 }
 
-// Frees a descriptor for accept(). A connection that cannot be accepted would stay in the queue,
-// and wake us again and again.
+// Frees a descriptor for accept(). Otherwise the connection would stay in the queue and wake us
+// again and again.
 bool TcpListener::make_room_for_descriptor(const Descriptor& socket) {
   if (!handshakes_.empty()) {
     evict_one();
     return true;
   }
-  if (!reserve_.valid()) return false;
-  reserve_.reset();
+  if (!reserve_descriptor_.valid()) return false;
+  reserve_descriptor_.reset();
   Descriptor closed(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (closed.valid()) ++counts_.evicted;
   closed.reset();
-  reserve_ = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  reserve_descriptor_ =
+      Descriptor::above_standard_streams(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   return true;
 }
 
 void TcpListener::begin_handshake(Descriptor socket, TimePoint now) {
   if (handshakes_.size() >= options_.handshakes_max) evict_one();
-  const Status begun = catch_bad_alloc(
+  const Status status = catch_bad_alloc(
       [] { return "cannot accept a connection"; },
       [&]() -> Status {
         FARANDOLE_TRY_ASSIGN(const SocketAddress peer, peer_address_of(socket.get()));
@@ -169,9 +171,9 @@ void TcpListener::begin_handshake(Descriptor socket, TimePoint now) {
                                .deadline = now + options_.handshake_time_max});
         return {};
       });
-  if (begun.ok()) return;
+  if (status.ok()) return;
   ++counts_.rejected;
-  last_rejection_ = begun;
+  last_rejection_ = status;
 }
 
 Status TcpListener::advance(Handshakes::iterator handshake) {
@@ -199,9 +201,9 @@ void TcpListener::drop(Handshakes::iterator handshake) {
   handshakes_.erase(handshake);
 }
 
-void TcpListener::reject(Handshakes::iterator handshake, const Status& why) {
+void TcpListener::reject(Handshakes::iterator handshake, const Status& reason) {
   ++counts_.rejected;
-  last_rejection_ = why;
+  last_rejection_ = reason;
   drop(handshake);
 }
 
@@ -216,15 +218,15 @@ void TcpListener::expire(TimePoint now) {
 void TcpListener::evict_one() {
   std::map<SocketAddress, std::size_t> per_source;
   for (const Handshake& handshake : handshakes_) ++per_source[handshake.source];
-  const auto most = std::ranges::max_element(
+  const auto largest = std::ranges::max_element(
       per_source, {}, [](const auto& source_and_count) { return source_and_count.second; });
-  if (most == per_source.end()) return;
+  if (largest == per_source.end()) return;
   ++counts_.evicted;
-  drop(std::ranges::find(handshakes_, most->first, &Handshake::source));
+  drop(std::ranges::find(handshakes_, largest->first, &Handshake::source));
 }
 
-// Closes only the descriptors of the handshakes: the parent's thread may have been changing the
-// sessions during the fork.
+// Closes only the descriptors of the handshakes. It does not touch the sessions, because the
+// parent's thread may have been changing them during the fork.
 void TcpListener::close_sockets() {
   sockets_.clear();
   for (const Handshake& handshake : handshakes_)

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 struct ListeningJob {
   explicit ListeningJob(const std::vector<std::string>& addresses = {"127.0.0.1:0"}) {
     for (const std::string& address : addresses) options.addresses.push_back(address_of(address));
-    options.acceptance = usual_acceptance();
+    options.acceptance = test_acceptance();
   }
   void open() {
     auto opened = TcpListener::open(*context, options);
@@ -33,21 +33,20 @@ struct ListeningJob {
   std::unique_ptr<TcpListener> listener;
 };
 
-// The two ends that join() returns. It accepts while the dialing end shakes hands. Both are null
-// after an error of the dialing end.
+// The two ends of a connection that join() makes. Both are null after an error of the dialing end.
 struct MemberPair {
   std::unique_ptr<TlsSession> dialed;
   std::unique_ptr<Connection> accepted;
   Status error;
 };
 
-MemberPair join(TcpListener& listener, const TlsContext& context, const SocketAddress& where,
-                const Link& link = usual_link()) {
+MemberPair join(TcpListener& listener, const TlsContext& context,
+                const SocketAddress& listen_address, const Link& link = test_link()) {
   MemberPair pair;
-  auto wire = TcpConnection::dial(where, {}, {});
+  auto wire = TcpConnection::dial(listen_address, {}, {});
   EXPECT_TRUE(wire.ok()) << wire.status().message();
   pair.dialed = TlsSession::dial(context, *std::move(wire), link);
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   for (bool done = false; !(done && pair.accepted) && std::chrono::steady_clock::now() < limit;) {
     const auto progress = pair.dialed->try_handshake();
     if (!progress.ok()) return {nullptr, nullptr, progress.status()};
@@ -62,10 +61,10 @@ MemberPair join(TcpListener& listener, const TlsContext& context, const SocketAd
   return pair;
 }
 
-// A stranger who connects and sends these bytes, but never receives.
-Descriptor stranger_at(const SocketAddress& where, const std::string& text = "",
-                       const char* from = nullptr) {
-  const KernelAddress kernel = kernel_address_of(where);
+// Connects as a stranger that sends this text and never receives.
+Descriptor connect_stranger(const SocketAddress& listen_address, const std::string& text = "",
+                            const char* from = nullptr) {
+  const KernelAddress kernel = kernel_address_of(listen_address);
   Descriptor socket(::socket(kernel.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (from != nullptr) {
     const KernelAddress own = kernel_address_of(address_of(from));
@@ -77,10 +76,10 @@ Descriptor stranger_at(const SocketAddress& where, const std::string& text = "",
   return socket;
 }
 
-// Lets the listener work until the condition holds.
+// Calls try_accept() until the condition holds.
 template <class Condition>
-void work_until(TcpListener& listener, Condition holds) {
-  const TimePoint limit = soon();
+void accept_until(TcpListener& listener, Condition holds) {
+  const TimePoint limit = test_deadline();
   while (!holds() && std::chrono::steady_clock::now() < limit) {
     const auto accepted = listener.try_accept(std::chrono::steady_clock::now());
     ASSERT_TRUE(accepted.ok()) << accepted.status().message();
@@ -96,16 +95,16 @@ TEST(TcpListener, AcceptsMembersOnAllItsAddresses) {
   ListeningJob job({"127.0.0.1:0", "[::1]:0", "127.0.0.2:0"});
   job.open();
   ASSERT_EQ(job.listener->addresses().size(), 3u);
-  for (const SocketAddress& where : job.listener->addresses()) {
-    EXPECT_EQ(where.port, job.listener->addresses()[0].port);
-    EXPECT_NE(where.port, 0);
-    auto pair = join(*job.listener, *job.context, where);
+  for (const SocketAddress& listen_address : job.listener->addresses()) {
+    EXPECT_EQ(listen_address.port, job.listener->addresses()[0].port);
+    EXPECT_NE(listen_address.port, 0);
+    auto pair = join(*job.listener, *job.context, listen_address);
     ASSERT_TRUE(pair.accepted) << pair.error.message();
     EXPECT_EQ(pair.accepted->peer().party, (Party{Role::kWorker, 1}));
     EXPECT_EQ(pair.accepted->peer().epoch, 3u);
     const Bytes payload = random_bytes(2'000'000, 1);
-    EXPECT_EQ(carry(*pair.dialed, *pair.accepted, payload), payload);
-    EXPECT_EQ(carry(*pair.accepted, *pair.dialed, payload), payload);
+    EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, payload), payload);
+    EXPECT_EQ(transfer(*pair.accepted, *pair.dialed, payload), payload);
   }
   EXPECT_EQ(job.listener->counts().accepted, 3u);
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
@@ -115,63 +114,63 @@ TEST(TcpListener, RefusesOtherSecretsAndLinks) {
   ListeningJob job;
   job.open();
   const auto stranger = context_of('t');
-  const SocketAddress where = job.listener->addresses()[0];
-  EXPECT_FALSE(join(*job.listener, *stranger, where).error.ok());
-  Link old = usual_link();
+  const SocketAddress listen_address = job.listener->addresses()[0];
+  EXPECT_FALSE(join(*job.listener, *stranger, listen_address).error.ok());
+  Link old = test_link();
   old.epoch = 2;
-  EXPECT_FALSE(join(*job.listener, *job.context, where, old).error.ok());
+  EXPECT_FALSE(join(*job.listener, *job.context, listen_address, old).error.ok());
   EXPECT_EQ(job.listener->counts().accepted, 0u);
   EXPECT_EQ(job.listener->counts().rejected, 2u);
   EXPECT_THAT(job.listener->last_rejection().message(), HasSubstr("rejected a connection (127.0."));
 }
 
-TEST(TcpListener, GoesOnAtTheSameAddressInTheNextEpoch) {
+TEST(TcpListener, KeepsItsAddressInTheNextEpoch) {
   ListeningJob job;
   job.open();
-  const SocketAddress where = job.listener->addresses()[0];
-  const auto pair = join(*job.listener, *job.context, where);
+  const SocketAddress listen_address = job.listener->addresses()[0];
+  const auto pair = join(*job.listener, *job.context, listen_address);
   ASSERT_TRUE(pair.accepted);
-  const Descriptor begun = stranger_at(where);
-  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
-  AcceptedLinks next = usual_acceptance();
+  const Descriptor begun = connect_stranger(listen_address);
+  accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  AcceptedLinks next = test_acceptance();
   next.epoch = 4;
   job.listener->set_acceptance(next);
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
-  EXPECT_FALSE(join(*job.listener, *job.context, where).error.ok());
-  Link link = usual_link();
+  EXPECT_FALSE(join(*job.listener, *job.context, listen_address).error.ok());
+  Link link = test_link();
   link.epoch = 4;
-  const auto later = join(*job.listener, *job.context, where, link);
+  const auto later = join(*job.listener, *job.context, listen_address, link);
   ASSERT_TRUE(later.accepted) << later.error.message();
   EXPECT_EQ(later.accepted->peer().epoch, 4u);
-  EXPECT_EQ(carry(*pair.dialed, *pair.accepted, bytes_of("old")), bytes_of("old"));
+  EXPECT_EQ(transfer(*pair.dialed, *pair.accepted, bytes_of("old")), bytes_of("old"));
 }
 
-TEST(TcpListener, ClosesStrangersWithoutAWord) {
+TEST(TcpListener, ClosesConnectionsOfStrangersWithoutAnAnswer) {
   ListeningJob job;
   job.open();
-  const Descriptor http = stranger_at(job.listener->addresses()[0], "GET / HTTP/1.1\r\n\r\n");
-  work_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
+  const Descriptor http = connect_stranger(job.listener->addresses()[0], "GET / HTTP/1.1\r\n\r\n");
+  accept_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
   char answer = 0;
   EXPECT_LE(::recv(http.get(), &answer, 1, 0), 0);
 }
 
-TEST(TcpListener, GivesUpOnSlowStrangers) {
+TEST(TcpListener, ClosesConnectionsOfSlowStrangers) {
   ListeningJob job;
   job.open();
-  const Descriptor idle = stranger_at(job.listener->addresses()[0]);
-  const Descriptor dribbling = stranger_at(job.listener->addresses()[0], "\x16\x03");
+  const Descriptor idle = connect_stranger(job.listener->addresses()[0]);
+  const Descriptor slow_sender = connect_stranger(job.listener->addresses()[0], "\x16\x03");
   const TimePoint now = std::chrono::steady_clock::now();
   const auto try_at = [&](TimePoint time) { EXPECT_EQ(*job.listener->try_accept(time), nullptr); };
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   for (int waiting = 0; waiting < 2 && std::chrono::steady_clock::now() < limit;) {
     try_at(now);
     waiting = job.listener->next_deadline() == TimePoint::max() ? 0 : 2;
   }
   try_at(now);
   EXPECT_EQ(job.listener->next_deadline(), now + std::chrono::seconds(5));
-  // Each byte of the dribbling connection arrives in time, but the handshake as a whole has a
-  // deadline.
-  ASSERT_EQ(::send(dribbling.get(), "\x01", 1, MSG_NOSIGNAL), 1);
+  // The slow sender sends its bytes one by one. Each byte arrives in time, but the deadline is for
+  // the whole handshake.
+  ASSERT_EQ(::send(slow_sender.get(), "\x01", 1, MSG_NOSIGNAL), 1);
   try_at(now + std::chrono::seconds(4));
   EXPECT_EQ(job.listener->counts().expired, 0u);
   try_at(now + std::chrono::seconds(5));
@@ -179,14 +178,15 @@ TEST(TcpListener, GivesUpOnSlowStrangers) {
   EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
 }
 
-// While a forked child has a copy of a socket, closing it does not remove it from the epoll.
-TEST(TcpListener, ForgetsClosedConnectionsOfWhichAChildHasCopies) {
+// While a forked child has a copy of a socket, the kernel does not remove the socket from the epoll
+// when we close it.
+TEST(TcpListener, RemovesClosedConnectionsEvenIfAForkedChildHasCopies) {
   const auto is_ready_after = [](const auto& close_all) {
     ListeningJob job;
     job.options.handshakes_max = 1;
     job.open();
-    const Descriptor stranger = stranger_at(job.listener->addresses()[0]);
-    work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+    const Descriptor stranger = connect_stranger(job.listener->addresses()[0]);
+    accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
     const ForkedChild child([] {});
     close_all(*job.listener, stranger);
     EXPECT_EQ(job.listener->next_deadline(), TimePoint::max());
@@ -198,30 +198,30 @@ TEST(TcpListener, ForgetsClosedConnectionsOfWhichAChildHasCopies) {
     EXPECT_EQ(listener.counts().expired, 1u);
   }));
   EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
-    listener.set_acceptance(usual_acceptance());
+    listener.set_acceptance(test_acceptance());
   }));
   EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor& stranger) {
     EXPECT_EQ(::send(stranger.get(), "no TLS", 6, MSG_NOSIGNAL), 6);
-    work_until(listener, [&] { return listener.counts().rejected == 1; });
+    accept_until(listener, [&] { return listener.counts().rejected == 1; });
   }));
   EXPECT_FALSE(is_ready_after([](TcpListener& listener, const Descriptor&) {
-    const Descriptor other = stranger_at(listener.addresses()[0]);
-    work_until(listener, [&] { return listener.counts().evicted == 1; });
+    const Descriptor other = connect_stranger(listener.addresses()[0]);
+    accept_until(listener, [&] { return listener.counts().evicted == 1; });
     EXPECT_EQ(*listener.try_accept(listener.next_deadline()), nullptr);
   }));
 }
 
-// The child closes its copies, and the parent still watches its own.
+// The child closes its copies. The parent still watches its own sockets.
 TEST(TcpListener, AForkedChildClosesItsCopies) {
   ListeningJob job;
   job.open();
-  const Descriptor stranger = stranger_at(job.listener->addresses()[0]);
-  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  const Descriptor stranger = connect_stranger(job.listener->addresses()[0]);
+  accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
   const ForkedChild child([&] { job.listener->close_sockets(); });
   EXPECT_FALSE(is_readable(job.listener->descriptor(), 0));
   ASSERT_EQ(::send(stranger.get(), "no TLS", 6, MSG_NOSIGNAL), 6);
   EXPECT_TRUE(is_readable(job.listener->descriptor(), 60'000));
-  work_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
+  accept_until(*job.listener, [&] { return job.listener->counts().rejected == 1; });
   EXPECT_TRUE(is_readable(stranger.get(), 60'000));  // because the connection is closed
   EXPECT_TRUE(join(*job.listener, *job.context, job.listener->addresses()[0]).accepted);
 }
@@ -230,31 +230,31 @@ TEST(TcpListener, AMemberJoinsAmongIdleStrangers) {
   ListeningJob job({"127.0.0.1:0"});
   job.options.handshakes_max = 8;
   job.open();
-  const SocketAddress where = job.listener->addresses()[0];
+  const SocketAddress listen_address = job.listener->addresses()[0];
   std::vector<Descriptor> idle;
-  for (int i = 0; i < 200; ++i) idle.push_back(stranger_at(where, "", "127.0.0.9:0"));
-  auto pair = join(*job.listener, *job.context, where);
+  for (int i = 0; i < 200; ++i) idle.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
+  auto pair = join(*job.listener, *job.context, listen_address);
   ASSERT_TRUE(pair.accepted) << pair.error.message();
-  EXPECT_EQ(job.listener->counts().expired, 0u);  // nobody had to wait for a deadline
-  work_until(*job.listener, [&] { return job.listener->counts().evicted >= 192; });
+  EXPECT_EQ(job.listener->counts().expired, 0u);  // the member did not have to wait for a deadline
+  accept_until(*job.listener, [&] { return job.listener->counts().evicted >= 192; });
   EXPECT_LE(job.listener->counts().evicted, 193u);
   EXPECT_EQ(job.listener->counts().rejected, 0u);
 }
 
-// Strangers of one source are pushed out before a member whose handshake has only begun.
+// Strangers from one source are evicted before a member that has only begun its handshake.
 TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
   ListeningJob job;
   job.options.handshakes_max = 4;
   job.open();
-  const SocketAddress where = job.listener->addresses()[0];
-  auto wire = TcpConnection::dial(where, address_of("127.0.0.3:0"), {});
-  const auto member = TlsSession::dial(*job.context, *std::move(wire), usual_link());
-  work_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
+  const SocketAddress listen_address = job.listener->addresses()[0];
+  auto wire = TcpConnection::dial(listen_address, address_of("127.0.0.3:0"), {});
+  const auto member = TlsSession::dial(*job.context, *std::move(wire), test_link());
+  accept_until(*job.listener, [&] { return job.listener->next_deadline() != TimePoint::max(); });
   std::vector<Descriptor> idle;
-  for (int i = 0; i < 20; ++i) idle.push_back(stranger_at(where, "", "127.0.0.9:0"));
-  work_until(*job.listener, [&] { return job.listener->counts().evicted == 17; });
+  for (int i = 0; i < 20; ++i) idle.push_back(connect_stranger(listen_address, "", "127.0.0.9:0"));
+  accept_until(*job.listener, [&] { return job.listener->counts().evicted == 17; });
   std::unique_ptr<Connection> accepted;
-  const TimePoint limit = soon();
+  const TimePoint limit = test_deadline();
   while (!accepted && std::chrono::steady_clock::now() < limit) {
     ASSERT_TRUE(member->try_handshake().ok());
     accepted = *job.listener->try_accept(std::chrono::steady_clock::now());
@@ -265,17 +265,17 @@ TEST(TcpListener, EvictsTheSourceWithTheMostConnections) {
 TEST(TcpListener, KeepsWorkingWithoutFreeDescriptors) {
   ListeningJob job;
   job.open();
-  const SocketAddress where = job.listener->addresses()[0];
-  const Descriptor idle = stranger_at(where);
-  const Descriptor other = stranger_at(where);
-  const Descriptor third = stranger_at(where);
+  const SocketAddress listen_address = job.listener->addresses()[0];
+  const Descriptor idle = connect_stranger(listen_address);
+  const Descriptor other = connect_stranger(listen_address);
+  const Descriptor third = connect_stranger(listen_address);
   {
     const NoFreeDescriptors no_free_descriptors;
-    work_until(*job.listener, [&] { return job.listener->counts().evicted == 3; });
+    accept_until(*job.listener, [&] { return job.listener->counts().evicted == 3; });
     char answer = 0;
     EXPECT_LE(::recv(third.get(), &answer, 1, 0), 0);
   }
-  EXPECT_TRUE(join(*job.listener, *job.context, where).accepted);
+  EXPECT_TRUE(join(*job.listener, *job.context, listen_address).accepted);
 }
 
 TEST(TcpListener, TakesTheFirstFreePortOfTheRange) {
@@ -284,10 +284,11 @@ TEST(TcpListener, TakesTheFirstFreePortOfTheRange) {
   const std::uint16_t taken = first.listener->addresses()[0].port;
   ListeningJob second;
   second.options.port_first = second.options.port_last = taken;
-  const auto none = TcpListener::open(*second.context, second.options);
-  EXPECT_EQ(none.status().code(), StatusCode::kStop);
-  EXPECT_THAT(none.status().message(), HasSubstr("port " + std::to_string(taken) +
-                                                 " is not free: cannot listen at 127.0.0.1:"));
+  const auto no_free_port = TcpListener::open(*second.context, second.options);
+  EXPECT_EQ(no_free_port.status().code(), StatusCode::kStop);
+  EXPECT_THAT(
+      no_free_port.status().message(),
+      HasSubstr("port " + std::to_string(taken) + " is not free: cannot listen at 127.0.0.1:"));
   if (taken > 65'500) GTEST_SKIP() << "the range would end above the last port";
   second.options.port_last = static_cast<std::uint16_t>(taken + 30);
   second.open();
@@ -302,7 +303,7 @@ TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
   const auto next = static_cast<std::uint16_t>(taken + 1);
   ListeningJob second({"127.0.0.1:" + std::to_string(next)});
   second.options.port_first = second.options.port_last = next;
-  // If this fails, another program listens at this port, so the port is not free, either.
+  // If this fails, another program listens at this port. The port is then not free either.
   const auto blocker = TcpListener::open(*second.context, second.options);
   ListeningJob third;
   third.options.port_first = taken;
@@ -314,25 +315,25 @@ TEST(TcpListener, SaysThatNoPortOfTheRangeIsFree) {
                         " is free: cannot listen at 127.0.0.1:"));
 }
 
-TEST(TcpListener, RejectsWhatItCannotListenAt) {
+TEST(TcpListener, RejectsInvalidAddressesAndPorts) {
   const auto error_of = [](ListeningJob& job) {
     return TcpListener::open(*job.context, job.options).status();
   };
-  ListeningJob nowhere{std::vector<std::string>()};
-  EXPECT_THAT(error_of(nowhere).message(), HasSubstr("there is no address to listen at"));
-  ListeningJob backwards;
-  backwards.options.port_first = 10;
-  backwards.options.port_last = 9;
-  EXPECT_THAT(error_of(backwards).message(), HasSubstr("the range of ports 10-9 is empty"));
-  ListeningJob foreign({"192.0.2.77:0"});
-  EXPECT_EQ(error_of(foreign).code(), StatusCode::kFixCall);
-  EXPECT_THAT(error_of(foreign).message(), HasSubstr("choose an address of this host"));
-  ListeningJob usual;
+  ListeningJob without_address{std::vector<std::string>()};
+  EXPECT_THAT(error_of(without_address).message(), HasSubstr("there is no address to listen at"));
+  ListeningJob reversed_range;
+  reversed_range.options.port_first = 10;
+  reversed_range.options.port_last = 9;
+  EXPECT_THAT(error_of(reversed_range).message(), HasSubstr("the range of ports 10-9 is empty"));
+  ListeningJob foreign_address({"192.0.2.77:0"});
+  EXPECT_EQ(error_of(foreign_address).code(), StatusCode::kFixCall);
+  EXPECT_THAT(error_of(foreign_address).message(), HasSubstr("choose an address of this host"));
+  ListeningJob valid_job;
   Descriptor last_free(::dup(0));
   const NoFreeDescriptors no_free_descriptors;
-  EXPECT_EQ(error_of(usual).code(), StatusCode::kStop);
-  last_free.reset();  // a descriptor for the epoll, but none for the socket
-  EXPECT_THAT(error_of(usual).message(),
+  EXPECT_EQ(error_of(valid_job).code(), StatusCode::kStop);
+  last_free.reset();  // the epoll takes this descriptor, so none is left for the socket
+  EXPECT_THAT(error_of(valid_job).message(),
               HasSubstr("cannot listen at 127.0.0.1:0: socket: Too many"));
 }
 

@@ -19,17 +19,17 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that TLS seals at once
+constexpr std::size_t kRecordBytes = 16 * 1024;  // the largest payload of a TLS record
 constexpr std::size_t kRecordHeaderBytes = 5;    // RFC 8446, 5.1
-// How many bytes are sent or received in one system call. 64 KiB cost about 10 % less processor
-// time than a record at a time (docs/decisions/0050).
-constexpr std::size_t kGatheredBytes = 64 * 1024;
-// How many bytes in clear are sent in one system call. With 64 KiB, four hosts behind token buckets
-// of 5 Gb/s were eight times slower.
-constexpr std::size_t kClearBytes = 32 * 1024;
-// How many bytes are received in one system call if data in clear may follow the record. Most of
-// the data does not come with them, so it is not copied once more.
-constexpr std::size_t kBytesBeforeData = 1024;
+// The number of bytes that one system call sends or receives. With 64 KiB, this takes about 10 %
+// less processor time than one call per record (docs/decisions/0050).
+constexpr std::size_t kSystemCallBytes = 64 * 1024;
+// The number of bytes in clear that one system call sends. With 64 KiB, four hosts behind token
+// buckets of 5 Gb/s were eight times slower.
+constexpr std::size_t kClearSendBytes = 32 * 1024;
+// The number of bytes that one system call receives if data in clear may follow the record. It is
+// small, so that most of the data is later received directly into its target memory.
+constexpr std::size_t kHeaderReceiveBytes = 1024;
 // A handshake has about 400 bytes. The limit bounds the memory that a stranger can make us use.
 constexpr std::size_t kHandshakeBytesMax = 4096;
 constexpr std::byte kConfirmation{1};
@@ -50,14 +50,17 @@ int length_of(std::size_t bytes) {
 
 }  // namespace
 
-// OpenSSL calls these with pointers to the session. No exception may pass through OpenSSL.
+// OpenSSL calls these functions with pointers to the session. No exception may pass through
+// OpenSSL.
 struct TlsSession::Callbacks {
-  static TlsSession& of(BIO* wire) { return *static_cast<TlsSession*>(::BIO_get_data(wire)); }
+  static TlsSession& session_of_wire(BIO* wire) {
+    return *static_cast<TlsSession*>(::BIO_get_data(wire));
+  }
 
   static int read(BIO* wire, char* into, int length) noexcept {
     ::BIO_clear_retry_flags(wire);
     const auto target = std::as_writable_bytes(std::span(into, static_cast<std::size_t>(length)));
-    const int count = of(wire).read_wire(target);
+    const int count = session_of_wire(wire).read_wire(target);
     if (count != 0) return count;
     ::BIO_set_retry_read(wire);
     return -1;
@@ -66,11 +69,11 @@ struct TlsSession::Callbacks {
   static int write(BIO* wire, const char* from, int length) noexcept {
     ::BIO_clear_retry_flags(wire);
     const auto source = std::as_bytes(std::span(from, static_cast<std::size_t>(length)));
-    return of(wire).write_wire(source);
+    return session_of_wire(wire).write_wire(source);
   }
 
   static long control(BIO* /*wire*/, int command, long /*number*/, void* /*pointer*/) noexcept {
-    return command == BIO_CTRL_FLUSH ? 1 : 0;  // nothing else applies to a wire
+    return command == BIO_CTRL_FLUSH ? 1 : 0;  // a wire needs no other command
   }
 
   static int use_session(SSL* ssl, const EVP_MD* /*digest*/, const unsigned char** identity,
@@ -82,8 +85,8 @@ struct TlsSession::Callbacks {
     return *session == nullptr ? 0 : 1;
   }
 
-  // A stranger's identity gets no session. Then OpenSSL ends the handshake, because there is no
-  // certificate.
+  // For the identity of a stranger, this returns no session. OpenSSL then ends the handshake,
+  // because there is no certificate.
   static int find_session(SSL* ssl, const unsigned char* identity, std::size_t identity_bytes,
                           SSL_SESSION** session) noexcept {
     auto& self = *static_cast<TlsSession*>(SSL_get_app_data(ssl));
@@ -106,9 +109,9 @@ TlsContext::~TlsContext() {
 
 Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   using Callbacks = TlsSession::Callbacks;
-  SSL_CTX* settings = ::SSL_CTX_new_ex(nullptr, fastest_cipher(), ::TLS_method());
+  SSL_CTX* settings = ::SSL_CTX_new_ex(nullptr, fastest_cipher_properties(), ::TLS_method());
   BIO_METHOD* method = ::BIO_meth_new(BIO_TYPE_SOURCE_SINK, "wire");
-  std::unique_ptr<TlsContext> made(new TlsContext(std::move(secret), settings, method));
+  std::unique_ptr<TlsContext> context(new TlsContext(std::move(secret), settings, method));
   const bool allocated = settings != nullptr && method != nullptr;
   if (!allocated || ::SSL_CTX_set_min_proto_version(settings, TLS1_3_VERSION) != 1 ||
       ::SSL_CTX_set_max_proto_version(settings, TLS1_3_VERSION) != 1 ||
@@ -123,10 +126,10 @@ Result<std::unique_ptr<TlsContext>> TlsContext::make(JobSecret secret) {
   ::SSL_CTX_set_psk_find_session_callback(settings, Callbacks::find_session);
   ::SSL_CTX_set_session_cache_mode(settings, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_clear_options(settings, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-  // Otherwise OpenSSL would try to read an unknown identity as a ticket.
+  // Without this option, OpenSSL would try to read an unknown identity as a ticket.
   ::SSL_CTX_set_options(settings, SSL_OP_NO_TICKET);
   ::SSL_CTX_set_mode(settings, SSL_MODE_ENABLE_PARTIAL_WRITE);
-  return made;
+  return context;
 }
 
 TlsSession::TlsSession(const TlsContext& context, std::unique_ptr<Connection> wire, Side side)
@@ -175,7 +178,7 @@ bool TlsSession::accepts(const Link& link) const {
          link.listener == acceptance_.self && link.seals_data == acceptance_.seals_data;
 }
 
-// Returns null if there is no memory, or no secret any more; then the handshake fails.
+// Returns null if memory is short or the secret is gone; the handshake then fails.
 SSL_SESSION* TlsSession::session_of(const Link& link) {
   SecretKey key;
   const Status derived =
@@ -199,19 +202,20 @@ SSL_SESSION* TlsSession::session_of(const Link& link) {
 }
 
 int TlsSession::read_wire(std::span<std::byte> into) {
-  if (arrived_from_ == arrived_count_ && !fill(into.size())) return -1;
+  if (arrived_from_ == arrived_count_ && !receive_for_openssl(into.size())) return -1;
   const auto count = std::min(into.size(), arrived_count_ - arrived_from_);
   std::copy_n(arrived_.begin() + static_cast<std::ptrdiff_t>(arrived_from_), count, into.begin());
   arrived_from_ += count;
   return length_of(count);
 }
 
-// During the handshake, receives only as many bytes as OpenSSL asks for, and at most
+// During the handshake, receives only the bytes that OpenSSL asks for, and at most
 // kHandshakeBytesMax in total.
-Status TlsSession::receive_from_wire(std::size_t wanted) {
-  std::size_t limit = link_.seals_data ? kGatheredBytes : std::max(wanted, kBytesBeforeData);
+Status TlsSession::receive_from_wire(std::size_t bytes_wanted) {
+  std::size_t limit =
+      link_.seals_data ? kSystemCallBytes : std::max(bytes_wanted, kHeaderReceiveBytes);
   if (progress_ != Progress::kDone) {
-    limit = std::min(wanted, kHandshakeBytesMax - handshake_bytes_);
+    limit = std::min(bytes_wanted, kHandshakeBytesMax - handshake_bytes_);
     if (limit == 0)
       return Status::rebuild_group(
           format_text("the other end ({}) sent more than {} bytes before it has proven who it is",
@@ -224,30 +228,30 @@ Status TlsSession::receive_from_wire(std::size_t wanted) {
   return {};
 }
 
-bool TlsSession::fill(std::size_t wanted) {
-  const Status filled =
-      catch_bad_alloc([] { return "cannot receive"; }, [&] { return receive_from_wire(wanted); });
+bool TlsSession::receive_for_openssl(std::size_t bytes_wanted) {
+  const Status filled = catch_bad_alloc([] { return "cannot receive"; },
+                                        [&] { return receive_from_wire(bytes_wanted); });
   if (!filled.ok()) wire_failure_ = filled;
   return filled.ok();
 }
 
-// Only collects the bytes. So OpenSSL never has to repeat a write, and several records go out in
-// one system call.
+// Only collects the bytes. So OpenSSL never has to repeat a write, and one system call sends
+// several records.
 int TlsSession::write_wire(std::span<const std::byte> bytes) {
-  const Status kept = catch_bad_alloc([] { return "cannot send"; },
-                                      [&] {
-                                        unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
-                                        return Status();
-                                      });
-  if (kept.ok()) return length_of(bytes.size());
-  wire_failure_ = kept;
+  const Status status = catch_bad_alloc([] { return "cannot send"; },
+                                        [&] {
+                                          unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+                                          return Status();
+                                        });
+  if (status.ok()) return length_of(bytes.size());
+  wire_failure_ = status;
   return -1;
 }
 
 Status TlsSession::flush() {
   while (unsent_from_ < unsent_.size()) {
-    const auto rest = std::span(unsent_).subspan(unsent_from_);
-    FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send({}, rest));
+    const auto remaining = std::span(unsent_).subspan(unsent_from_);
+    FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send({}, remaining));
     if (count == 0) return {};
     unsent_from_ += count;
   }
@@ -277,10 +281,10 @@ Status TlsSession::handshake_error() const {
       peer_.addresses, name_of(link_.listener), openssl_errors()));
 }
 
-Status TlsSession::broken_error(const char* doing) const {
+Status TlsSession::session_error(const char* action) const {
   return Status::rebuild_group(
       format_text("{} {} ({}) failed: {}; the bytes on the way were changed, or an end is broken",
-                  doing, name_of(peer_.party), peer_.addresses, openssl_errors()));
+                  action, name_of(peer_.party), peer_.addresses, openssl_errors()));
 }
 
 Result<TlsSession::Progress> TlsSession::try_handshake() {
@@ -296,7 +300,7 @@ Result<TlsSession::Progress> TlsSession::advance_handshake() {
   if (!tls_handshake_done_) {
     const int done = ::SSL_do_handshake(ssl_);
     if (done != 1 && ::SSL_get_error(ssl_, done) != SSL_ERROR_WANT_READ) return handshake_error();
-    // This is 1 when the peer has proven that it knows the key of the link.
+    // OpenSSL returns 1 when the peer has proven that it knows the key of the link.
     if (::SSL_session_reused(ssl_) == 1) may_write_ = true;
     tls_handshake_done_ = done == 1;
     if (tls_handshake_done_) check_proof();
@@ -306,7 +310,7 @@ Result<TlsSession::Progress> TlsSession::advance_handshake() {
   return confirm();
 }
 
-// The last step: one sealed byte from the listening end to the dialing end.
+// The last step of the handshake: the listening end sends one sealed byte to the dialing end.
 Result<TlsSession::Progress> TlsSession::confirm() {
   std::byte confirmation = kConfirmation;
   std::size_t count = 0;
@@ -326,7 +330,8 @@ Result<TlsSession::Progress> TlsSession::confirm() {
   return Progress::kDone;
 }
 
-// Without the key of the link, there must be no connection, even if OpenSSL reports success.
+// Stops the process if the peer has not proven the key of the link, even if OpenSSL reports
+// success.
 void TlsSession::check_proof() const {
   const SSL_CIPHER* cipher = ::SSL_get_current_cipher(ssl_);
   const bool proven = ::SSL_session_reused(ssl_) == 1 && ::SSL_version(ssl_) == TLS1_3_VERSION &&
@@ -343,7 +348,7 @@ void TlsSession::finish_handshake() {
 }
 
 bool TlsSession::has_unsent() const {
-  // Until the peer is proven, the listening end sends nothing.
+  // The listening end sends nothing until the peer has proven its identity.
   const bool sealed_waits = may_write_ && !unsent_.empty();
   return sealed_waits || wire_->has_unsent();
 }
@@ -358,28 +363,28 @@ Status TlsSession::change_key_if_due() {
   if (sealed_bytes_ < bytes_per_key_) return {};
   sealed_bytes_ = 0;
   if (::SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) return {};
-  return broken_error("changing the key to");
+  return session_error("changing the key to");
 }
 
-// Seals at most kRecordBytes, and keeps the record in unsent_.
+// Seals at most kRecordBytes bytes. OpenSSL writes the record to unsent_.
 Status TlsSession::seal_record(std::span<const std::byte> bytes) {
   FARANDOLE_TRY(change_key_if_due());
   std::size_t count = 0;
   ::ERR_clear_error();
   if (::SSL_write_ex(ssl_, bytes.data(), bytes.size(), &count) != 1)
-    return wire_failure_.ok() ? broken_error("sending to") : wire_failure_;
+    return wire_failure_.ok() ? session_error("sending to") : wire_failure_;
   sealed_bytes_ += count;
   return {};
 }
 
-// Seals and sends until all bytes are sealed, or the wire takes no more.
+// Seals and sends until all bytes are sealed or the wire takes no more bytes.
 Result<std::size_t> TlsSession::seal(std::span<const std::byte> bytes) {
   std::size_t sealed = 0;
-  while (sealed < bytes.size() && unsent_.size() < kGatheredBytes) {
+  while (sealed < bytes.size() && unsent_.size() < kSystemCallBytes) {
     const auto record = bytes.subspan(sealed, std::min(kRecordBytes, bytes.size() - sealed));
     FARANDOLE_TRY(seal_record(record));
     sealed += record.size();
-    if (sealed == bytes.size() || unsent_.size() >= kGatheredBytes) FARANDOLE_TRY(flush());
+    if (sealed == bytes.size() || unsent_.size() >= kSystemCallBytes) FARANDOLE_TRY(flush());
   }
   return sealed;
 }
@@ -390,7 +395,7 @@ Result<std::size_t> TlsSession::try_send(std::span<const std::byte> first,
   FARANDOLE_TRY(flush());
   if (has_unsent()) return std::size_t{0};
   if (first.empty() || second.empty()) return seal(first.empty() ? second : first);
-  // Each record costs time, so a short header shares its record with the payload.
+  // Each record has a fixed cost, so a short header shares its record with the payload.
   if (first.size() >= kRecordBytes) return seal(first);
   const std::size_t payload_in_first = std::min(second.size(), kRecordBytes - first.size());
   first_record_.assign(first.begin(), first.end());
@@ -414,9 +419,9 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
   FARANDOLE_TRY(receive_failure_);
   std::size_t received = take_opened(into);
   if (received == into.size()) return received;
-  // If nothing has arrived, this check is faster than a call of OpenSSL.
+  // If no bytes have arrived, this check is faster than a call of OpenSSL.
   if (arrived_from_ == arrived_count_ && ::SSL_has_pending(ssl_) == 0) {
-    const bool is_filled = fill(kRecordHeaderBytes);
+    const bool is_filled = receive_for_openssl(kRecordHeaderBytes);
     if (!is_filled) receive_failure_ = wire_failure_;
     if (!is_filled && received == 0) return receive_failure_;
     if (arrived_count_ == 0) return received;
@@ -443,7 +448,7 @@ Result<std::size_t> TlsSession::try_receive(std::span<std::byte> into) {
       receive_failure_ = Status::rebuild_group(
           format_text("{} has closed the connection ({})", name_of(peer_.party), peer_.addresses));
     else
-      receive_failure_ = wire_failure_.ok() ? broken_error("receiving from") : wire_failure_;
+      receive_failure_ = wire_failure_.ok() ? session_error("receiving from") : wire_failure_;
   }
   if (received > 0 || receive_failure_.ok()) return received;
   return receive_failure_;
@@ -456,8 +461,8 @@ Result<std::size_t> TlsSession::try_send_data(std::span<const std::byte> first,
   FARANDOLE_TRY(flush());
   if (has_unsent()) return std::size_t{0};
   if (!first.empty()) FARANDOLE_TRY(seal_record(first));
-  // The header leaves together with the data.
-  const auto piece = second.first(std::min(second.size(), kClearBytes));
+  // The header is sent together with the data.
+  const auto piece = second.first(std::min(second.size(), kClearSendBytes));
   FARANDOLE_TRY_ASSIGN(const std::size_t count, wire_->try_send(unsent_, piece));
   const std::size_t header_bytes_sent = std::min(count, unsent_.size());
   unsent_from_ = header_bytes_sent;
@@ -489,11 +494,11 @@ Result<std::size_t> TlsSession::try_receive_data(std::span<std::byte> into) {
 
 void TlsSession::close() {
   if (std::exchange(closed_, true)) return;
-  // Inside data in clear, the peer would take our last record for data.
+  // If data in clear is not complete, the peer would take the closing record for data.
   if (progress_ == Progress::kDone && !in_clear_data_) {
     ::SSL_shutdown(ssl_);
     ::ERR_clear_error();
-    (void)flush().ok();  // nobody would handle an error any more
+    (void)flush().ok();  // the connection ends, so errors do not matter
   }
   wire_->close();
 }

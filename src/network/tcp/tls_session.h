@@ -1,13 +1,14 @@
-// TlsSession: proves to each end of a connection who the other one is, and seals the bytes. It is a
-// Connection over another Connection, so the same code runs over TCP and over simulated bytes.
+// TlsSession: proves the identity of each end of a connection to the other end, and seals the
+// bytes. It is a Connection over another Connection, so the same code runs over TCP and over
+// simulated bytes.
 //
 // It uses TLS 1.3 from OpenSSL with one cipher suite (AES-128-GCM-SHA256), one group (X25519), and
 // a key that both ends derive from the job's secret and their Link. There are no certificates,
 // tickets or early data. If the link does not seal data, records and data in clear take turns on
 // the wire: a sealed header says how many bytes in clear follow. The listening end sends nothing
-// before the dialing end has proven that it has the key, so a stranger sees only that the
-// connection is closed. At the end of the handshake, the listening end sends one sealed byte, by
-// which the dialing end knows that it was accepted.
+// before the dialing end has proven that it has the key. So a stranger only sees that the
+// connection is closed. At the end of the handshake, the listening end sends one sealed byte, which
+// tells the dialing end that it was accepted.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ struct ssl_session_st;
 
 namespace farandole {
 
-// The links that a listening end accepts: those of its job and epoch in which it is the listener.
+// The links that a listening end accepts: the links of this job and epoch in which it is the
+// listener.
 struct AcceptedLinks {
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
@@ -43,7 +45,7 @@ struct AcceptedLinks {
 // It must outlive its sessions.
 class TlsContext {
  public:
-  // Errors: kStop if OpenSSL cannot do what we need.
+  // Errors: kStop if OpenSSL lacks a function that we need.
   static Result<std::unique_ptr<TlsContext>> make(JobSecret secret);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -61,13 +63,13 @@ class TlsContext {
 class TlsSession final : public Connection {
  public:
   enum class Progress : std::uint8_t {
-    kWaiting,     // for bytes of the peer, or until unsent bytes fit
-    kConfirming,  // the dialing end only: the peer has proven who it is, but has not confirmed yet
+    kWaiting,     // waits for bytes from the peer, or for room for unsent bytes
+    kConfirming,  // dialing end: the peer has proven its identity, but its confirmation is missing
     kDone,
   };
 
-  // How many bytes are sealed with one key before the next one is made: RFC 8446, 5.5, allows about
-  // 2^24.5 records of 16 KiB.
+  // After this many bytes, the session makes a new key. RFC 8446, 5.5, allows about 2^24.5 records
+  // of 16 KiB with one key.
   static constexpr std::uint64_t kBytesPerKey = std::uint64_t{1} << 36U;
 
   static std::unique_ptr<TlsSession> dial(const TlsContext& context,
@@ -79,14 +81,13 @@ class TlsSession final : public Connection {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Continues the handshake as far as it can now. Bytes can be sent and received when it has
-  // returned kDone. Errors: those of the wire; kRebuildGroup if the peer does not have the same
-  // secret, is not the peer that the link names, or sent something other than a handshake. Errors
-  // are final.
+  // Continues the handshake as far as possible. After it has returned kDone, bytes can be sent and
+  // received. Errors are final: those of the wire; kRebuildGroup if the peer does not have the same
+  // secret, is not the peer of the link, or has sent bytes that are not a handshake.
   Result<Progress> try_handshake();
-  // For the dialing end, after an error of try_handshake(): whether there was a connection, which
-  // the peer has then closed.
-  bool was_turned_away() const {
+  // For the dialing end, after an error of try_handshake(): whether the connection existed and the
+  // peer has closed it.
+  bool peer_closed_handshake() const {
     return wire_failure_.code() != StatusCode::kStop && was_connected();
   }
   const Link& link() const { return link_; }  // for the listening end: valid after kDone
@@ -101,7 +102,7 @@ class TlsSession final : public Connection {
   bool has_received() const override;
   int descriptor() const override { return wire_->descriptor(); }
   void close() override;
-  const OtherEnd& peer() const override { return peer_; }
+  const ConnectionPeer& peer() const override { return peer_; }
 
   void set_bytes_per_key(std::uint64_t bytes) { bytes_per_key_ = bytes; }  // for tests
 
@@ -116,18 +117,18 @@ class TlsSession final : public Connection {
   void finish_handshake();
   void check_proof() const;
   Status handshake_error() const;
-  // If our first bytes were never sent, there was no connection yet.
+  // A connection existed if our first bytes were sent.
   bool was_connected() const { return side_ == Side::kDialing && unsent_.empty(); }
-  Status broken_error(const char* doing) const;
+  Status session_error(const char* action) const;
 
   ssl_session_st* session_of(const Link& link);
   bool accepts(const Link& link) const;
-  // OpenSSL reads and writes the wire through these two. They return −1 after an error
-  // (wire_failure_), and 0 if nothing can be done now.
+  // OpenSSL reads and writes the wire through these two functions. They return −1 after an error
+  // (wire_failure_), and 0 if no bytes can be moved now.
   int read_wire(std::span<std::byte> into);
   int write_wire(std::span<const std::byte> bytes);
-  Status receive_from_wire(std::size_t wanted);
-  bool fill(std::size_t wanted);  // receive_from_wire(); false after an error (wire_failure_)
+  Status receive_from_wire(std::size_t bytes_wanted);
+  bool receive_for_openssl(std::size_t bytes_wanted);  // false after an error (wire_failure_)
   std::size_t take_opened(std::span<std::byte> into);
   Status flush();
   Status seal_record(std::span<const std::byte> bytes);
@@ -140,15 +141,15 @@ class TlsSession final : public Connection {
   AcceptedLinks acceptance_;
   Link link_;
   Bytes identity_;
-  OtherEnd peer_;
+  ConnectionPeer peer_;
   ssl_st* ssl_ = nullptr;  // owned
   Progress progress_ = Progress::kWaiting;
   bool tls_handshake_done_ = false;  // only the confirmation may be missing
-  bool confirmation_sent_ = false;   // by the listening end
-  bool may_write_ = false;           // the listening end stays silent until the peer is proven
+  bool confirmation_sent_ = false;   // only on the listening end
+  bool may_write_ = false;           // the listening end sends nothing until the peer is proven
   bool closed_ = false;
-  bool in_clear_data_ = false;       // the last data in clear is not yet sent to its end
-  bool may_have_received_ = false;   // there may be a whole record in OpenSSL's buffer
+  bool in_clear_data_ = false;       // the last data in clear was not sent completely
+  bool may_have_received_ = false;   // OpenSSL's buffer may contain a whole record
   std::size_t handshake_bytes_ = 0;  // received so far
   std::uint64_t bytes_per_key_ = kBytesPerKey;
   std::uint64_t sealed_bytes_ = 0;  // since the last change of the key
@@ -157,13 +158,13 @@ class TlsSession final : public Connection {
   Bytes arrived_;  // bytes from the wire; OpenSSL has not taken [arrived_from_, arrived_count_)
   std::size_t arrived_from_ = 0;
   std::size_t arrived_count_ = 0;
-  // The rest of a record of which a short receive took the beginning: bytes [opened_from_,
-  // opened_count_). So a header and a short payload need only one call of OpenSSL.
+  // The opened bytes that a short receive has not taken: bytes [opened_from_, opened_count_). With
+  // this buffer, a header and a short payload need only one call of OpenSSL.
   std::array<std::byte, 512> opened_{};
   std::size_t opened_from_ = 0;
   std::size_t opened_count_ = 0;
-  Bytes first_record_;   // a header with the beginning of its payload, to be one record
-  Status wire_failure_;  // an error of the wire in a function that OpenSSL has called
+  Bytes first_record_;   // the content of one record: a header and the beginning of its payload
+  Status wire_failure_;  // the error of the wire in a callback of OpenSSL
   Status receive_failure_;
   Status handshake_failure_;
 };

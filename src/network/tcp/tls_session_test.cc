@@ -24,11 +24,11 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kLarge = 700'000;
 
-// The bytes that a dialing end sends until it is accepted and has sent `payload`.
+// Returns the bytes that a dialing end sends in its handshake and for `payload`.
 Bytes recorded_stream(const TlsContext& context, const Bytes& payload) {
   TlsPair pair(1, context, context);
   pair.shake_hands();
-  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
+  EXPECT_EQ(transfer(*pair.dialer, *pair.listener, payload), payload);
   return pair.wire->directions[0].sent;
 }
 
@@ -38,22 +38,22 @@ struct Outcome {
   std::size_t answered_bytes = 0;
 };
 
-// Sends `bytes` to a listening end. With `then_end`, the stream ends after them; otherwise nothing
-// more is sent.
+// Sends `bytes` to a listening end. If `then_end`, the stream ends after them; otherwise it stays
+// open without further bytes.
 Outcome send_as_stranger(const TlsContext& context, std::span<const std::byte> bytes, bool then_end,
-                         const AcceptedLinks& acceptance = usual_acceptance()) {
+                         const AcceptedLinks& acceptance = test_acceptance()) {
   const auto wire = std::make_shared<SimulatedWire>(1);
   const auto listener =
       TlsSession::listen(context, std::make_unique<SimulatedConnection>(wire, 1), acceptance);
   wire->directions[0].sent.assign(bytes.begin(), bytes.end());
   wire->directions[0].ended = then_end;
   Outcome outcome;
-  for (int quiet = 0; quiet < 100 && !outcome.proven && outcome.error.ok();) {
-    const std::size_t before = wire->directions[0].received;
+  for (int idle_rounds = 0; idle_rounds < 100 && !outcome.proven && outcome.error.ok();) {
+    const std::size_t received_before = wire->directions[0].received;
     const auto progress = listener->try_handshake();
     if (!progress.ok()) outcome.error = progress.status();
     outcome.proven = progress.ok() && *progress == TlsSession::Progress::kDone;
-    quiet = before == wire->directions[0].received ? quiet + 1 : 0;
+    idle_rounds = received_before == wire->directions[0].received ? idle_rounds + 1 : 0;
   }
   listener->close();
   outcome.answered_bytes = wire->directions[1].sent.size();
@@ -68,9 +68,9 @@ TEST(TlsSession, BothEndsKnowWhoTheOtherOneIs) {
     pair.shake_hands();
     ASSERT_TRUE(pair.proven()) << seed << pair.dialer_error.message()
                                << pair.listener_error.message();
-    EXPECT_EQ(pair.listener->link(), usual_link());
-    EXPECT_EQ(pair.listener->peer().party, usual_link().dialer);
-    EXPECT_EQ(pair.dialer->peer().party, usual_link().listener);
+    EXPECT_EQ(pair.listener->link(), test_link());
+    EXPECT_EQ(pair.listener->peer().party, test_link().dialer);
+    EXPECT_EQ(pair.dialer->peer().party, test_link().listener);
     EXPECT_EQ(pair.listener->peer().epoch, 3u);
     EXPECT_EQ(pair.dialer->peer().addresses, "simulated 0 -> 1");
   }
@@ -89,17 +89,18 @@ TEST(TlsSession, CarriesBothDirectionsAtOnce) {
     std::array<std::size_t, 2> offered{};
     while (received[0].size() < bytes || received[1].size() < bytes) {
       for (const std::size_t i : {0u, 1u}) {
-        // A header and a payload, cut at any place.
-        const auto rest = std::span(sent[i]).subspan(offered[i]);
-        const auto first = rest.first(std::min<std::size_t>(rest.size(), pair.wire->random() % 99));
-        const auto more = ends[i]->try_send(first, rest.subspan(first.size()));
-        ASSERT_TRUE(more.ok()) << more.status().message();
-        offered[i] += *more;
-        Bytes came(pair.wire->random() % 50'000);
-        const auto count = ends[1 - i]->try_receive(came);
+        // A header and a payload arrive in pieces of all sizes.
+        const auto remaining = std::span(sent[i]).subspan(offered[i]);
+        const auto first =
+            remaining.first(std::min<std::size_t>(remaining.size(), pair.wire->random() % 99));
+        const auto sent_now = ends[i]->try_send(first, remaining.subspan(first.size()));
+        ASSERT_TRUE(sent_now.ok()) << sent_now.status().message();
+        offered[i] += *sent_now;
+        Bytes received_now(pair.wire->random() % 50'000);
+        const auto count = ends[1 - i]->try_receive(received_now);
         ASSERT_TRUE(count.ok()) << count.status().message();
-        received[i].insert(received[i].end(), came.begin(),
-                           came.begin() + static_cast<std::ptrdiff_t>(*count));
+        received[i].insert(received[i].end(), received_now.begin(),
+                           received_now.begin() + static_cast<std::ptrdiff_t>(*count));
       }
     }
     EXPECT_EQ(received[0], sent[0]);
@@ -111,9 +112,9 @@ TEST(TlsSession, ShowsNoPayloadOnTheWire) {
   const auto context = context_of('s');
   TlsPair pair(1, *context, *context);
   pair.shake_hands();
-  // Gradients may repeat one byte, too: 0.0, for example.
+  // Gradients may also repeat one byte, for example if all elements are 0.0.
   const Bytes payload(200'000, std::byte{0x5a});
-  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
+  EXPECT_EQ(transfer(*pair.dialer, *pair.listener, payload), payload);
   const Bytes& wire = pair.wire->directions[0].sent;
   EXPECT_EQ(std::ranges::search(wire, std::span(payload).first(4)).size(), 0u);
 }
@@ -127,7 +128,7 @@ TEST(TlsSession, AHeaderSharesItsRecordWithThePayload) {
   ASSERT_EQ(*pair.dialer->try_send(random_bytes(kFrameHeaderBytes, 1), random_bytes(1000, 2)),
             kFrameHeaderBytes + 1000);
   while (pair.dialer->has_unsent()) ASSERT_TRUE(pair.dialer->try_send({}, {}).ok());
-  // A record adds 22 bytes: its header, its type and the authentication tag.
+  // A record adds 22 bytes: its header, its content type and the authentication tag.
   EXPECT_EQ(pair.wire->directions[0].sent.size() - before, kFrameHeaderBytes + 1000 + 22);
 }
 
@@ -181,11 +182,11 @@ TEST(TlsSession, ChangesItsKeyInTime) {
   pair.dialer->set_bytes_per_key(20'000);
   pair.listener->set_bytes_per_key(1);
   const Bytes payload = random_bytes(kLarge, 1);
-  EXPECT_EQ(carry(*pair.dialer, *pair.listener, payload), payload);
-  EXPECT_EQ(carry(*pair.listener, *pair.dialer, payload), payload);
+  EXPECT_EQ(transfer(*pair.dialer, *pair.listener, payload), payload);
+  EXPECT_EQ(transfer(*pair.listener, *pair.dialer, payload), payload);
 }
 
-TEST(TlsSession, SaysWhetherBytesAreInside) {
+TEST(TlsSession, SaysWhetherItHoldsReceivedBytes) {
   const auto context = context_of('s');
   TlsPair pair(1, *context, *context);
   pair.shake_hands();
@@ -214,7 +215,7 @@ TEST(TlsSession, RefusesAnotherSecret) {
 
 TEST(TlsSession, RefusesAnyOtherLink) {
   const auto context = context_of('s');
-  std::vector<Link> others(6, usual_link());
+  std::vector<Link> others(6, test_link());
   others[0].job = 8;
   others[1].epoch = 2;
   others[2].epoch = 4;
@@ -230,12 +231,13 @@ TEST(TlsSession, RefusesAnyOtherLink) {
   }
 }
 
-// A stream with a valid proof for one link must not be accepted under the name of another link.
+// A listening end must reject a stream that has a valid proof for one link and the name of another
+// link.
 TEST(TlsSession, AProofIsForOneLinkOnly) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, bytes_of("payload"));
-  const Bytes name = identity_of(usual_link());
-  Link renamed = usual_link();
+  const Bytes name = identity_of(test_link());
+  Link renamed = test_link();
   renamed.dialer.number = 2;
   Bytes changed = stream;
   const auto place = std::ranges::search(changed, name);
@@ -249,25 +251,25 @@ TEST(TlsSession, AProofIsForOneLinkOnly) {
 TEST(TlsSession, RefusesAReplayedStream) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, random_bytes(1000, 1));
-  AcceptedLinks next_epoch = usual_acceptance();
+  AcceptedLinks next_epoch = test_acceptance();
   next_epoch.epoch = 4;
-  AcceptedLinks other_job = usual_acceptance();
+  AcceptedLinks other_job = test_acceptance();
   other_job.job = 8;
-  AcceptedLinks other_rank = usual_acceptance();
+  AcceptedLinks other_rank = test_acceptance();
   other_rank.self.number = 1;
-  for (const AcceptedLinks& acceptance : {usual_acceptance(), next_epoch, other_job, other_rank}) {
+  for (const AcceptedLinks& acceptance : {test_acceptance(), next_epoch, other_job, other_rank}) {
     const Outcome outcome = send_as_stranger(*context, stream, false, acceptance);
     EXPECT_FALSE(outcome.proven);
     EXPECT_FALSE(outcome.error.ok());
     const bool was_meant = identity_of({.job = acceptance.job,
                                         .epoch = acceptance.epoch,
-                                        .dialer = usual_link().dialer,
-                                        .listener = acceptance.self}) == identity_of(usual_link());
+                                        .dialer = test_link().dialer,
+                                        .listener = acceptance.self}) == identity_of(test_link());
     EXPECT_EQ(outcome.answered_bytes > 0, was_meant);
   }
 }
 
-TEST(TlsSession, RefusesAStreamThatIsCutAnywhere) {
+TEST(TlsSession, RefusesEveryTruncatedStream) {
   const auto context = context_of('s');
   const Bytes stream = recorded_stream(*context, {});
   ASSERT_LT(stream.size(), 500u);
@@ -281,7 +283,7 @@ TEST(TlsSession, RefusesAStreamThatIsCutAnywhere) {
   }
 }
 
-TEST(TlsSession, AnswersNoStranger) {
+TEST(TlsSession, SendsNothingToStrangers) {
   const auto context = context_of('s');
   std::vector<Bytes> streams{bytes_of("GET / HTTP/1.1\r\n\r\n"), bytes_of("SSH-2.0-Open\r\n"),
                              Bytes(5000, std::byte{0}), Bytes(5000, std::byte{0xff})};
@@ -294,7 +296,7 @@ TEST(TlsSession, AnswersNoStranger) {
 }
 
 // The ClientHello of a program that does not have our key.
-Bytes hello_of_a_browser(const char* groups) {
+Bytes tls_client_hello(const char* groups) {
   SSL_CTX* settings = ::SSL_CTX_new(::TLS_client_method());
   EXPECT_EQ(SSL_CTX_set1_groups_list(settings, groups), 1);
   SSL* client = ::SSL_new(settings);
@@ -308,11 +310,11 @@ Bytes hello_of_a_browser(const char* groups) {
   return hello;
 }
 
-TEST(TlsSession, AnswersNoOrdinaryTlsClient) {
+TEST(TlsSession, SendsNothingToOrdinaryTlsClients) {
   const auto context = context_of('s');
-  // The key share of the second hello is for a group that we do not use.
+  // The second ClientHello has a key share for a group that we do not use.
   for (const char* groups : {"X25519", "P-256:X25519"}) {
-    const Outcome outcome = send_as_stranger(*context, hello_of_a_browser(groups), false);
+    const Outcome outcome = send_as_stranger(*context, tls_client_hello(groups), false);
     EXPECT_EQ(outcome.error.code(), StatusCode::kRebuildGroup);
     EXPECT_EQ(outcome.answered_bytes, 0u);
   }
@@ -337,11 +339,12 @@ TEST(TlsSession, LimitsTheBytesOfAStranger) {
   stream.resize(100'000);
   const auto wire = std::make_shared<SimulatedWire>(1);
   const auto listener = TlsSession::listen(*context, std::make_unique<SimulatedConnection>(wire, 1),
-                                           usual_acceptance());
+                                           test_acceptance());
   wire->directions[0].sent = stream;
   while (listener->try_handshake().ok()) continue;
   EXPECT_LE(wire->directions[0].received, 4096u);
-  EXPECT_EQ(listener->try_handshake().status().code(), StatusCode::kRebuildGroup);  // it is final
+  EXPECT_EQ(listener->try_handshake().status().code(),
+            StatusCode::kRebuildGroup);  // the error is final
 }
 
 TEST(TlsSession, ADialerRefusesAServerWithoutTheKey) {
@@ -349,7 +352,7 @@ TEST(TlsSession, ADialerRefusesAServerWithoutTheKey) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const auto wire = std::make_shared<SimulatedWire>(seed);
     const auto dialer =
-        TlsSession::dial(*context, std::make_unique<SimulatedConnection>(wire, 0), usual_link());
+        TlsSession::dial(*context, std::make_unique<SimulatedConnection>(wire, 0), test_link());
     wire->directions[1].sent = random_bytes(5000, seed);
     Status error;
     while (error.ok()) error = dialer->try_handshake().status();
@@ -378,7 +381,7 @@ TEST(TlsSession, NoticesChangedBytes) {
   }
 }
 
-TEST(TlsSession, TellsAnEndFromACut) {
+TEST(TlsSession, DistinguishesAnEndFromACutStream) {
   const auto context = context_of('s');
   TlsPair pair(1, *context, *context);
   pair.shake_hands();
@@ -407,17 +410,17 @@ TEST(TlsSession, TellsAnEndFromACut) {
 }
 
 // A link that does not seal data, and the acceptance for it.
-std::pair<Link, AcceptedLinks> unsealed_data() {
-  Link link = usual_link();
-  AcceptedLinks acceptance = usual_acceptance();
+std::pair<Link, AcceptedLinks> link_without_sealing() {
+  Link link = test_link();
+  AcceptedLinks acceptance = test_acceptance();
   link.seals_data = acceptance.seals_data = false;
   return {link, acceptance};
 }
 
-// The peer would take the record that ends a session for the rest of the data.
+// The peer would take the closing record of the session for the rest of the data.
 TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = unsealed_data();
+  const auto [link, acceptance] = link_without_sealing();
   for (const bool sends_all : {false, true}) {
     TlsPair pair(1, *context, *context, link, acceptance);
     pair.shake_hands();
@@ -437,10 +440,10 @@ TEST(TlsSession, SendsNothingAfterHalfOfTheDataInClear) {
   }
 }
 
-// Sends headers with data behind them, as frames do.
+// Sends headers that are followed by data, like the headers of frames.
 TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = unsealed_data();
+  const auto [link, acceptance] = link_without_sealing();
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     TlsPair pair(seed, *context, *context, link, acceptance);
     pair.wire->piece_bytes_max = 1 + 100 * seed;
@@ -450,33 +453,34 @@ TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
     for (const std::size_t count : {5000UL, 1UL, 100'000UL}) {
       const Bytes header = random_bytes(44, seed);
       const Bytes data = random_bytes(count, seed + 1);
-      Bytes header_there(header.size());
-      Bytes data_there(data.size());
+      Bytes received_header(header.size());
+      Bytes received_data(data.size());
       std::size_t sent = 0;
       std::size_t received = 0;
       while (received < header.size() + count) {
-        const auto of_header = std::min(sent, header.size());
-        const auto now = pair.dialer->try_send_data(std::span(header).subspan(of_header),
-                                                    std::span(data).subspan(sent - of_header));
-        ASSERT_EQ(now.status(), Status());
-        sent += *now;
-        const auto got = received < header.size()
-                             ? pair.listener->try_receive(std::span(header_there).subspan(received))
-                             : pair.listener->try_receive_data(
-                                   std::span(data_there).subspan(received - header.size()));
-        ASSERT_EQ(got.status(), Status());
-        received += *got;
+        const auto header_sent = std::min(sent, header.size());
+        const auto sent_now = pair.dialer->try_send_data(
+            std::span(header).subspan(header_sent), std::span(data).subspan(sent - header_sent));
+        ASSERT_EQ(sent_now.status(), Status());
+        sent += *sent_now;
+        const auto received_now =
+            received < header.size()
+                ? pair.listener->try_receive(std::span(received_header).subspan(received))
+                : pair.listener->try_receive_data(
+                      std::span(received_data).subspan(received - header.size()));
+        ASSERT_EQ(received_now.status(), Status());
+        received += *received_now;
       }
-      EXPECT_EQ(header_there, header);
-      EXPECT_EQ(data_there, data);
+      EXPECT_EQ(received_header, header);
+      EXPECT_EQ(received_data, data);
       const Bytes& wire = pair.wire->directions[0].sent;
       EXPECT_EQ(Bytes(wire.end() - static_cast<std::ptrdiff_t>(count), wire.end()), data);
       EXPECT_TRUE(std::ranges::search(wire, header).empty()) << "the header is sealed";
     }
     const Bytes after = random_bytes(3000, seed);
-    EXPECT_EQ(carry(*pair.dialer, *pair.listener, after), after);
+    EXPECT_EQ(transfer(*pair.dialer, *pair.listener, after), after);
     EXPECT_TRUE(std::ranges::search(pair.wire->directions[0].sent, after).empty());
-    EXPECT_EQ(carry(*pair.listener, *pair.dialer, after), after);
+    EXPECT_EQ(transfer(*pair.listener, *pair.dialer, after), after);
     EXPECT_FALSE(pair.listener->has_unsent());
   }
   const auto other = context_of('t');
@@ -487,8 +491,8 @@ TEST(TlsSession, ALinkThatDoesNotSealDataSealsHeadersAndProvesItsPeer) {
 
 TEST(TlsSession, BothEndsMustSealDataOrNeither) {
   const auto context = context_of('s');
-  Link link = usual_link();
-  AcceptedLinks acceptance = usual_acceptance();
+  Link link = test_link();
+  AcceptedLinks acceptance = test_acceptance();
   for (const bool seals : {true, false}) {
     link.seals_data = seals;
     acceptance.seals_data = !seals;
@@ -501,7 +505,7 @@ TEST(TlsSession, BothEndsMustSealDataOrNeither) {
 
 TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
   const auto context = context_of('s');
-  const auto [link, acceptance] = unsealed_data();
+  const auto [link, acceptance] = link_without_sealing();
   TlsPair pair(1, *context, *context, link, acceptance);
   pair.shake_hands();
   const Bytes too_long = random_bytes(100, 1);
@@ -520,7 +524,7 @@ TEST(TlsSession, SealedBytesInPlaceOfDataAreAnError) {
 
 TEST(TlsSession, NeedsTheSecretOfThisProcess) {
   auto context = context_of('s');
-  // In a child after fork(), the secret is gone. The handshake must fail instead of using an empty
+  // In a child after fork(), the secret is gone. The handshake must fail and must not use an empty
   // secret.
   const pid_t child = ::fork();
   if (child == 0) {

@@ -3,7 +3,7 @@
 #ifndef FARANDOLE_HAS_IPSEC_MB
 
 namespace farandole {
-const char* fastest_cipher() { return nullptr; }
+const char* fastest_cipher_properties() { return nullptr; }
 }  // namespace farandole
 
 #else
@@ -26,8 +26,8 @@ const char* fastest_cipher() { return nullptr; }
 #include <type_traits>
 #include <utility>
 
-// The header of the library does not declare these functions. The library's table of functions
-// would link them too, but also 12 MB of other ciphers.
+// The header of the library does not declare these functions. We do not use the library's table of
+// functions, because the table would link 12 MB of other ciphers, too.
 extern "C" {
 std::remove_pointer_t<aes_gcm_precomp_t> aes_gcm_precomp_128_vaes_avx512;
 std::remove_pointer_t<aes_gcm_enc_dec_t> aes_gcm_enc_128_vaes_avx512;
@@ -57,8 +57,9 @@ bool has_instructions() {
          __builtin_cpu_supports("avx512vl");
 }
 
-// A key and the message that it seals or opens. A message is what TLS 1.3 needs: a header, then
-// one piece of data, then the end. OpenSSL calls the functions with these names in its table.
+// A key and the message that it seals or opens. A message consists of a header and one piece of
+// data, because TLS 1.3 needs no more. OpenSSL calls these functions through its table of
+// functions.
 class Cipher {
  public:
   Cipher() = default;
@@ -66,7 +67,7 @@ class Cipher {
   Cipher& operator=(const Cipher&) = delete;
   ~Cipher() { ::OPENSSL_cleanse(this, sizeof *this); }
 
-  // The key and the nonce may come together or one after the other; an empty one changes nothing.
+  // The key and the nonce may be set in one call or in two calls. An empty key or nonce is ignored.
   bool begin(bool seals, std::span<const std::uint8_t> key, std::span<const std::uint8_t> nonce) {
     if (std::exchange(seals_, seals) != seals) state_ = State::kNoNonce;
     if (!key.empty()) {
@@ -90,8 +91,8 @@ class Cipher {
     return true;
   }
 
-  // `to` may be `from`, and has room for the same number of bytes.
-  bool convert(std::span<const std::uint8_t> from, std::uint8_t* to) {
+  // `to` may be equal to `from`, and has room for the same number of bytes.
+  bool seal_or_open(std::span<const std::uint8_t> from, std::uint8_t* to) {
     if (state_ != State::kStarted || !has_key_) return false;
     const auto run = seals_ ? ::aes_gcm_enc_128_vaes_avx512 : ::aes_gcm_dec_128_vaes_avx512;
     run(&key_, &message_, to, from.data(), from.size(), nonce_.data(), header_.data(),
@@ -100,18 +101,18 @@ class Cipher {
     return true;
   }
 
-  // A nonce must not seal two messages, so each message needs a begin() with a nonce.
+  // A nonce must not seal two messages. So each message needs a begin() with a nonce.
   bool end() {
-    if (state_ == State::kStarted && !convert({}, nullptr)) return false;
+    if (state_ == State::kStarted && !seal_or_open({}, nullptr)) return false;
     if (state_ != State::kConverted) return false;
     state_ = State::kEnded;
     return seals_ || (std::exchange(has_tag_, false) &&
-                      ::CRYPTO_memcmp(computed_tag_.data(), tag_to_open_.data(), kTagBytes) == 0);
+                      ::CRYPTO_memcmp(computed_tag_.data(), expected_tag_.data(), kTagBytes) == 0);
   }
 
   bool set_tag(std::span<const std::uint8_t> tag) {
     if (seals_ || tag.size() != kTagBytes) return false;
-    std::ranges::copy(tag, tag_to_open_.begin());
+    std::ranges::copy(tag, expected_tag_.begin());
     return has_tag_ = true;
   }
 
@@ -128,7 +129,7 @@ class Cipher {
   std::array<std::uint8_t, kHeaderBytesMax> header_{};
   std::size_t header_bytes_ = 0;
   Tag computed_tag_{};
-  Tag tag_to_open_{};
+  Tag expected_tag_{};
   State state_ = State::kNoNonce;
   bool seals_ = true;
   bool has_key_ = false;
@@ -174,7 +175,7 @@ int update(void* context, unsigned char* to, std::size_t* count, std::size_t roo
   if (to == nullptr) return cipher_of(context).add_header({from, bytes}) ? 1 : 0;
   if (bytes == 0) return 1;
   if (room < bytes) return 0;
-  return cipher_of(context).convert({from, bytes}, to) ? 1 : 0;
+  return cipher_of(context).seal_or_open({from, bytes}, to) ? 1 : 0;
 }
 
 int end(void* context, unsigned char* /*to*/, std::size_t* count, std::size_t /*room*/) noexcept {
@@ -182,25 +183,25 @@ int end(void* context, unsigned char* /*to*/, std::size_t* count, std::size_t /*
   return cipher_of(context).end() ? 1 : 0;
 }
 
-// Sets the number with this name, if it was asked for.
-int answer(OSSL_PARAM* parameters, const char* name, std::size_t value) {
-  OSSL_PARAM* asked = ::OSSL_PARAM_locate(parameters, name);
-  return asked == nullptr ? 1 : ::OSSL_PARAM_set_size_t(asked, value);
+// Sets the number of this name if OpenSSL has asked for it.
+int set_if_requested(OSSL_PARAM* parameters, const char* name, std::size_t value) {
+  OSSL_PARAM* parameter = ::OSSL_PARAM_locate(parameters, name);
+  return parameter == nullptr ? 1 : ::OSSL_PARAM_set_size_t(parameter, value);
 }
 
 int get_lengths(OSSL_PARAM* parameters) {
-  return answer(parameters, OSSL_CIPHER_PARAM_KEYLEN, kKeyBytes) &
-         answer(parameters, OSSL_CIPHER_PARAM_IVLEN, kNonceBytes);
+  return set_if_requested(parameters, OSSL_CIPHER_PARAM_KEYLEN, kKeyBytes) &
+         set_if_requested(parameters, OSSL_CIPHER_PARAM_IVLEN, kNonceBytes);
 }
 
 int get_parameters(OSSL_PARAM* parameters) noexcept {
   OSSL_PARAM* mode = ::OSSL_PARAM_locate(parameters, OSSL_CIPHER_PARAM_MODE);
   if (mode != nullptr && ::OSSL_PARAM_set_uint(mode, EVP_CIPH_GCM_MODE) != 1) return 0;
   for (const char* name : {OSSL_CIPHER_PARAM_AEAD, OSSL_CIPHER_PARAM_CUSTOM_IV}) {
-    OSSL_PARAM* asked = ::OSSL_PARAM_locate(parameters, name);
-    if (asked != nullptr && ::OSSL_PARAM_set_int(asked, 1) != 1) return 0;
+    OSSL_PARAM* parameter = ::OSSL_PARAM_locate(parameters, name);
+    if (parameter != nullptr && ::OSSL_PARAM_set_int(parameter, 1) != 1) return 0;
   }
-  return get_lengths(parameters) & answer(parameters, OSSL_CIPHER_PARAM_BLOCK_SIZE, 1);
+  return get_lengths(parameters) & set_if_requested(parameters, OSSL_CIPHER_PARAM_BLOCK_SIZE, 1);
 }
 
 int get_context_parameters(void* context, OSSL_PARAM* parameters) noexcept {
@@ -209,7 +210,8 @@ int get_context_parameters(void* context, OSSL_PARAM* parameters) noexcept {
   if (tag != nullptr && (!cipher.has_sealed() || tag->data_size != kTagBytes ||
                          ::OSSL_PARAM_set_octet_string(tag, cipher.tag().data(), kTagBytes) != 1))
     return 0;
-  return get_lengths(parameters) & answer(parameters, OSSL_CIPHER_PARAM_AEAD_TAGLEN, kTagBytes);
+  return get_lengths(parameters) &
+         set_if_requested(parameters, OSSL_CIPHER_PARAM_AEAD_TAGLEN, kTagBytes);
 }
 
 template <typename Function>
@@ -231,7 +233,7 @@ const OSSL_ALGORITHM* find_algorithms(void* /*provider*/, int operation,
       entry(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, set_parameters),
       OSSL_DISPATCH{0, nullptr},
   };
-  // All names that OpenSSL's own providers give to the cipher.
+  // All names of the cipher in OpenSSL's own providers.
   static const std::array<OSSL_ALGORITHM, 2> algorithms{
       {{"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", kProperties, functions.data(), nullptr},
        {nullptr, nullptr, nullptr, nullptr}}};
@@ -243,14 +245,14 @@ int begin_provider(const OSSL_CORE_HANDLE* /*core*/, const OSSL_DISPATCH* /*core
                    const OSSL_DISPATCH** functions, void** provider) noexcept {
   static const std::array table{entry(OSSL_FUNC_PROVIDER_QUERY_OPERATION, find_algorithms),
                                 OSSL_DISPATCH{0, nullptr}};
-  static char state;  // OpenSSL passes its address to our functions, which do not use it
+  static char state;  // OpenSSL needs some address here; our functions do not use it
   *functions = table.data();
   *provider = &state;
   return 1;
 }
 
-// Test case 2 of the specification of GCM (McGrew and Viega): everything is zero. It shows that the
-// library has these functions with these parameters.
+// Test case 2 of the specification of GCM (McGrew and Viega), in which all inputs are zero. It
+// checks that the functions of the library have these parameters.
 bool works_as_specified() {
   constexpr Tag kExpected{0xab, 0x6e, 0x47, 0xd4, 0x2c, 0xec, 0x13, 0xbd,
                           0xf5, 0x3a, 0x67, 0xb2, 0x12, 0x57, 0xbd, 0xdf};
@@ -258,16 +260,16 @@ bool works_as_specified() {
   const auto nonce = std::span(zeros).first(kNonceBytes);
   std::array<std::uint8_t, kKeyBytes> sealed{};
   Cipher sealing;
-  if (!sealing.begin(true, zeros, nonce) || !sealing.convert(zeros, sealed.data()) ||
+  if (!sealing.begin(true, zeros, nonce) || !sealing.seal_or_open(zeros, sealed.data()) ||
       !sealing.end() || sealing.tag() != kExpected)
     return false;
   std::array<std::uint8_t, kKeyBytes> opened{1};
   Cipher opening;
   return opening.begin(false, zeros, nonce) && opening.set_tag(kExpected) &&
-         opening.convert(sealed, opened.data()) && opening.end() && opened == zeros;
+         opening.seal_or_open(sealed, opened.data()) && opening.end() && opened == zeros;
 }
 
-// They stay loaded until the process ends. The pointers are kept for the leak sanitizer.
+// The providers stay loaded until the process ends. The pointers are kept for the leak sanitizer.
 struct Providers {
   OSSL_PROVIDER* of_openssl = nullptr;
   OSSL_PROVIDER* ours = nullptr;
@@ -277,13 +279,14 @@ Providers load_providers() {
   if (::imb_get_version() != IMB_VERSION_NUM || !has_instructions() || !works_as_specified() ||
       ::OSSL_PROVIDER_add_builtin(nullptr, kName, begin_provider) != 1)
     return {};
-  // A provider that is loaded explicitly would replace the default one, which has all the rest.
+  // If a provider is loaded explicitly, OpenSSL does not load its default provider. We need the
+  // default provider for all other algorithms.
   return {::OSSL_PROVIDER_load(nullptr, "default"), ::OSSL_PROVIDER_load(nullptr, kName)};
 }
 
 }  // namespace
 
-const char* fastest_cipher() {
+const char* fastest_cipher_properties() {
   static const Providers providers = load_providers();
   return providers.of_openssl != nullptr && providers.ours != nullptr ? kPreferred : nullptr;
 }

@@ -95,7 +95,7 @@ std::pair<Bytes, bool> open(EVP_CIPHER_CTX* context, const Bytes& nonce, const B
 class VectorCipher : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (fastest_cipher() != nullptr) return;
+    if (fastest_cipher_properties() != nullptr) return;
 #ifdef FARANDOLE_HAS_IPSEC_MB
     ASSERT_FALSE(__builtin_cpu_supports("vaes") && __builtin_cpu_supports("avx512vl"));
 #endif
@@ -115,7 +115,7 @@ class VectorCipher : public ::testing::Test {
 };
 
 TEST_F(VectorCipher, IsPreferredToOpenSsl) {
-  const Context context = context_with(fastest_cipher(), true, key_);
+  const Context context = context_with(fastest_cipher_properties(), true, key_);
   const OSSL_PROVIDER* provider =
       ::EVP_CIPHER_get0_provider(::EVP_CIPHER_CTX_get0_cipher(context.get()));
   EXPECT_STREQ(::OSSL_PROVIDER_get0_name(provider), "farandole");
@@ -124,7 +124,7 @@ TEST_F(VectorCipher, IsPreferredToOpenSsl) {
 // Test case 4 of the specification of GCM (McGrew and Viega).
 TEST_F(VectorCipher, SealsAsSpecified) {
   const Context context =
-      context_with(fastest_cipher(), true, bytes_of("feffe9928665731c6d6a8f9467308308"));
+      context_with(fastest_cipher_properties(), true, bytes_of("feffe9928665731c6d6a8f9467308308"));
   const Sealed sealed = seal(
       context.get(), bytes_of("cafebabefacedbaddecaf888"),
       bytes_of("feedfacedeadbeeffeedfacedeadbeefabaddad2"),
@@ -134,8 +134,8 @@ TEST_F(VectorCipher, SealsAsSpecified) {
 }
 
 TEST_F(VectorCipher, SealsAndOpensLikeOpenSsl) {
-  const Context ours = context_with(fastest_cipher(), true, key_);
-  const Context opening = context_with(fastest_cipher(), false, key_);
+  const Context ours = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening = context_with(fastest_cipher_properties(), false, key_);
   const Context openssl = context_with(kOpenSsl, true, key_);
   std::vector<std::size_t> sizes(300);
   std::iota(sizes.begin(), sizes.end(), 0);
@@ -150,9 +150,9 @@ TEST_F(VectorCipher, SealsAndOpensLikeOpenSsl) {
   }
 }
 
-TEST_F(VectorCipher, RefusesWhatWasChanged) {
-  const Context sealing = context_with(fastest_cipher(), true, key_);
-  const Context opening = context_with(fastest_cipher(), false, key_);
+TEST_F(VectorCipher, RefusesChangedMessages) {
+  const Context sealing = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening = context_with(fastest_cipher_properties(), false, key_);
   const Bytes bytes = random_bytes(100);
   const Sealed sealed = seal(sealing.get(), nonce_, header_, bytes);
   for (std::size_t bit = 0; bit < 8 * sealed.bytes.size(); ++bit) {
@@ -175,7 +175,7 @@ TEST_F(VectorCipher, RefusesWhatWasChanged) {
 }
 
 TEST_F(VectorCipher, ChangesItsKey) {
-  const Context ours = context_with(fastest_cipher(), true, key_);
+  const Context ours = context_with(fastest_cipher_properties(), true, key_);
   seal(ours.get(), nonce_, header_, random_bytes(10));
   const Bytes other_key = random_bytes(16);
   const Bytes bytes = random_bytes(10);
@@ -184,20 +184,21 @@ TEST_F(VectorCipher, ChangesItsKey) {
   EXPECT_EQ(seal(ours.get(), nonce_, header_, bytes), seal(openssl.get(), nonce_, header_, bytes));
 }
 
-TEST_F(VectorCipher, OpensNothingWithoutATag) {
-  const Context sealing = context_with(fastest_cipher(), true, key_);
-  const Context opening = context_with(fastest_cipher(), false, key_);
+TEST_F(VectorCipher, RefusesMessagesWithoutATag) {
+  const Context sealing = context_with(fastest_cipher_properties(), true, key_);
+  const Context opening = context_with(fastest_cipher_properties(), false, key_);
   const Sealed sealed = seal(sealing.get(), nonce_, header_, random_bytes(100));
   EXPECT_TRUE(open(opening.get(), nonce_, header_, sealed).second);
   Bytes bytes = sealed.bytes;
   ASSERT_TRUE(begin_message(opening.get(), nonce_, header_));
   EXPECT_TRUE(convert_in_place(opening.get(), bytes));
-  EXPECT_FALSE(end_message(opening.get()));  // the tag of the last message does not count
+  EXPECT_FALSE(end_message(opening.get()));  // the tag of the previous message must not be used
 }
 
-// Otherwise, a context that has not opened a message would give the tag that the message needs.
-TEST_F(VectorCipher, GivesNoTagOfWhatItHasOpened) {
-  const Context context = context_with(fastest_cipher(), false, key_);
+// Otherwise an attacker could get the valid tag of a forged message from a context that opens
+// messages.
+TEST_F(VectorCipher, GivesNoTagOfAnOpenedMessage) {
+  const Context context = context_with(fastest_cipher_properties(), false, key_);
   Sealed forged{random_bytes(100), random_bytes(kTagBytes)};
   EXPECT_FALSE(open(context.get(), nonce_, header_, forged).second);
   ASSERT_EQ(::EVP_CipherInit_ex(context.get(), nullptr, nullptr, nullptr, nullptr, 1), 1);
@@ -205,9 +206,9 @@ TEST_F(VectorCipher, GivesNoTagOfWhatItHasOpened) {
       ::EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, forged.tag.data()), 1);
 }
 
-// One nonce must never seal two messages.
+// A nonce must never seal two messages.
 TEST_F(VectorCipher, NeedsANonceForEachMessage) {
-  const Context context = context_with(fastest_cipher(), true, key_);
+  const Context context = context_with(fastest_cipher_properties(), true, key_);
   Bytes bytes(10);
   EXPECT_FALSE(convert_in_place(context.get(), bytes));
   EXPECT_FALSE(end_message(context.get()));
@@ -219,8 +220,8 @@ TEST_F(VectorCipher, NeedsANonceForEachMessage) {
   EXPECT_FALSE(end_message(context.get()));
 }
 
-TEST_F(VectorCipher, RefusesLengthsThatItDoesNotHave) {
-  const Context context = context_with(fastest_cipher(), true, key_);
+TEST_F(VectorCipher, RefusesUnsupportedLengths) {
+  const Context context = context_with(fastest_cipher_properties(), true, key_);
   const auto set = [&](int command, int length) {
     Bytes bytes(64);
     return ::EVP_CIPHER_CTX_ctrl(context.get(), command, length, bytes.data()) == 1;
@@ -229,13 +230,13 @@ TEST_F(VectorCipher, RefusesLengthsThatItDoesNotHave) {
   EXPECT_FALSE(set(EVP_CTRL_AEAD_SET_IVLEN, 16));
   EXPECT_FALSE(set(EVP_CTRL_AEAD_SET_TAG, kTagBytes));  // it seals
   EXPECT_FALSE(begin_message(context.get(), nonce_, Bytes(65)));
-  const Context opening = context_with(fastest_cipher(), false, key_);
+  const Context opening = context_with(fastest_cipher_properties(), false, key_);
   Bytes tag(8);
   EXPECT_NE(::EVP_CIPHER_CTX_ctrl(opening.get(), EVP_CTRL_AEAD_SET_TAG, 8, tag.data()), 1);
 }
 
-TEST_F(VectorCipher, GivesTheTagOfWhatItHasSealed) {
-  const Context context = context_with(fastest_cipher(), true, key_);
+TEST_F(VectorCipher, GivesTheTagOfASealedMessage) {
+  const Context context = context_with(fastest_cipher_properties(), true, key_);
   Bytes tag(kTagBytes);
   Bytes bytes(10);
   const auto get = [&] {

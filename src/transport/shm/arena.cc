@@ -26,15 +26,15 @@ std::byte* Arena::allocate(std::size_t bytes, std::size_t alignment) {
   if (range == free_.end()) return nullptr;
   const std::size_t gap = gap_before(range->first);
   const std::size_t begin = range->first + gap;
-  const std::size_t rest = range->second.bytes - gap - bytes;
-  Blocks after;  // make both nodes first, because that may throw
-  if (rest > 0) after.emplace(begin + bytes, Block{rest});
+  const std::size_t bytes_left = range->second.bytes - gap - bytes;
+  Blocks remaining_block;  // allocate both map nodes first, because this may throw
+  if (bytes_left > 0) remaining_block.emplace(begin + bytes, Block{bytes_left});
   allocated_.emplace(begin, Block{bytes});
   if (gap > 0)
     range->second.bytes = gap;
   else
     free_.erase(range);
-  free_.merge(after);
+  free_.merge(remaining_block);
   return memory_.data() + begin;
 }
 
@@ -53,15 +53,15 @@ void Arena::release(const std::byte* begin) {
   CHECK(block_at(begin).keep_order == 0, "a block is released once");
   const auto range =
       free_.insert(allocated_.extract(static_cast<std::size_t>(begin - memory_.data()))).position;
-  const auto after = std::next(range);
-  if (after != free_.end() && after->first == range->first + range->second.bytes) {
-    range->second.bytes += after->second.bytes;
-    free_.erase(after);
+  const auto next = std::next(range);
+  if (next != free_.end() && next->first == range->first + range->second.bytes) {
+    range->second.bytes += next->second.bytes;
+    free_.erase(next);
   }
   if (range == free_.begin()) return;
-  const auto before = std::prev(range);
-  if (before->first + before->second.bytes != range->first) return;
-  before->second.bytes += range->second.bytes;
+  const auto previous = std::prev(range);
+  if (previous->first + previous->second.bytes != range->first) return;
+  previous->second.bytes += range->second.bytes;
   free_.erase(range);
 }
 

@@ -1,6 +1,6 @@
-// Arena: keeps account of which parts of a memory range are free. It never reads or writes that
-// memory. When a block is no longer needed, it is either freed, or kept together with its pages for
-// the next request of the same size.
+// Arena: records which parts of a memory range are free. It never reads or writes this memory. When
+// a block is no longer needed, it is either freed, or kept with its pages for the next request of
+// the same size.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +26,18 @@ class Arena {
   std::byte* allocate(std::size_t bytes, std::size_t alignment);
   // Allocates a kept block of exactly this size. Null if there is none.
   std::byte* reuse_kept(std::size_t bytes);
-  // Frees a block that is in use, or that evict_oldest_kept() returned.
+  // Frees a block that is in use or that evict_oldest_kept() has returned.
   void release(const std::byte* begin);
-  // Keeps a block that was in use, until reuse_kept() or evict_oldest_kept() returns it.
+  // Keeps a block that was in use until reuse_kept() or evict_oldest_kept() returns it.
   void keep(const std::byte* begin);
-  // Returns the block that has been kept longest. Its memory is free only after release(). Empty if
-  // there is none.
+  // Returns the block that has been kept longest; empty if there is none. The memory is free only
+  // after release().
   std::span<std::byte> evict_oldest_kept();
 
  private:
   struct Block {
     std::size_t bytes = 0;
-    // 0: not kept; otherwise which call of keep() kept it, counted from 1
+    // 0: not kept; otherwise the number of the keep() call, counted from 1
     std::uint64_t keep_order = 0;
   };
   using Blocks = std::map<std::size_t, Block>;  // by offset

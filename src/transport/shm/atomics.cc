@@ -12,12 +12,12 @@ namespace farandole {
 
 void HardwareAtomics::futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
                                  Duration limit) {
-  const auto rest = std::max(limit, Duration::zero());
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rest);
+  const auto remaining = std::max(limit, Duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(remaining);
   const std::timespec timeout{
       .tv_sec = seconds.count(),
-      .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(rest - seconds).count()};
-  // The result is ignored, because the caller checks its condition again after every return.
+      .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(remaining - seconds).count()};
+  // Ignores the result, because the caller checks its condition again after every return.
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

@@ -1,6 +1,6 @@
 // The atomic operations that the shared-memory protocol uses. The protocol's classes take them as a
 // template parameter, so that the model explorer can run the same code on its own memory. These
-// futexes work between processes; those of std::atomic::wait work only within one process.
+// futexes work between processes; std::atomic::wait works only within one process.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ struct HardwareAtomics {
   // Wakes all threads that sleep on `word`.
   static void futex_wake(std::atomic<std::uint32_t>& word);
 
-  // Copies plain bytes to or from shared memory. A flag orders these copies: the writer stores the
-  // flag after write_bytes(), and the reader loads it before read_bytes().
+  // Copies plain bytes to or from shared memory. A flag must order the copies: the writer stores
+  // the flag after write_bytes(), and the reader loads the flag before read_bytes().
   static void write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(shared, from, bytes);
   }

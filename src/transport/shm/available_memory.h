@@ -1,4 +1,4 @@
-// How much memory the host can still give to its processes.
+// Finds how much memory the host can still give to its processes.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ namespace farandole {
 // Returns the available memory plus the free swap space, from the text of /proc/meminfo. If the
 // text does not state the available memory, returns the largest number.
 std::size_t available_memory(std::istream& meminfo);
-// Returns this sum for this host at this moment.
+// Returns this sum for this host now.
 std::size_t available_memory();
 
 // Returns ok if the host has memory for this many more bytes. Errors: kStop with both numbers.
-// Without this check, the kernel may spend minutes on the last pages, during which it delivers no
-// signal.
+// Without this check, the kernel may spend minutes on the last pages. It delivers no signal during
+// this time.
 Status check_memory(std::size_t bytes, std::size_t available);
 
 }  // namespace farandole

@@ -1,6 +1,6 @@
 // Doorbells: let the ranks of a job on one host wake each other, and wake every sleeping rank when
 // another one leaves or dies. The shared memory has the closing word of the epoch and one line per
-// rank. In the line of another rank, a rank writes only the bell. `docs/architecture.md`, "Flags",
+// rank. A rank writes only the bell in the line of another rank. `docs/architecture.md`, "Flags",
 // describes the protocol.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace farandole {
 
-// Two cache lines, because processors also prefetch the adjacent line.
+// Two cache lines, because processors also prefetch the adjacent cache line.
 inline constexpr std::size_t kFlagLineBytes = 128;
 inline constexpr std::size_t kLeaveReasonBytesMax = 480;
 
@@ -29,22 +29,22 @@ class BasicDoorbells {
 
   // These structures lie in shared memory, which starts as zero bytes.
   struct alignas(kFlagLineBytes) Line {
-    Atomic<std::uint32_t> bell;          // incremented by the ranks that wake this rank
-    Atomic<std::uint32_t> asleep;        // 1 while this rank may be sleeping
-    Atomic<std::uint32_t> left;          // 1 + how many ranks left before this one; 0: has not left
+    Atomic<std::uint32_t> bell;    // incremented by the ranks that wake this rank
+    Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
+    Atomic<std::uint32_t> left;    // 1 + the number of ranks that left earlier; 0: has not left
     Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
-    // Why this rank has ended the epoch; written before the closing word.
+    // The reason why this rank has ended the epoch; written before the closing word.
     Atomic<std::uint32_t> closing_reason_bytes;
     std::array<std::byte, kLeaveReasonBytesMax> closing_reason;
   };
   struct alignas(kFlagLineBytes) Header {
-    // The closing word. 0: the epoch continues. Otherwise it has three fields of kClosingFieldBits.
-    // From the lowest: 1 + the rank whose end has ended the epoch; 1 + the rank that has ended the
-    // epoch and says why in its line, or 0; the number of ranks that had left in an orderly way
-    // before that.
+    // The closing word. 0: the epoch continues. Otherwise it has three fields of kClosingFieldBits
+    // bits. From the lowest: 1 + the failed rank, because of which the epoch has ended; 1 + the
+    // rank that has ended the epoch and gives the reason in its line, or 0; the number of ranks
+    // that had left in an orderly way before.
     Atomic<std::uint64_t> closing;
-    Atomic<std::uint32_t> leavers;  // how many ranks have begun to leave
+    Atomic<std::uint32_t> leavers;  // the number of ranks that have begun to leave
   };
 
   static constexpr unsigned kClosingFieldBits = 21;
@@ -69,7 +69,8 @@ class BasicDoorbells {
     return line(other).asleep.load(std::memory_order_seq_cst) != 0;
   }
   void wake(int other);
-  // Wakes the sleeping thread of our own rank, for example after a submit. Any thread may call it.
+  // Wakes the sleeping thread of our own rank, for example after a call was submitted. Any thread
+  // may call it.
   void ring_self();
 
   // To sleep, the holder of the progress lock makes these calls, in this order:
@@ -80,30 +81,30 @@ class BasicDoorbells {
   void cancel_sleep();
   void sleep(std::uint32_t ticket, Duration limit);
 
-  // Leaves the job in an orderly way and rings all ranks. Call it once. The reason is cut after
+  // Leaves the job in an orderly way and rings all ranks. Call it only once. Cuts the reason after
   // kLeaveReasonBytesMax bytes.
   void leave(std::string_view reason);
   struct Leaver {
-    std::uint32_t ticket;  // the rank with ticket 1 left first
+    std::uint32_t ticket;  // the rank with ticket 1 was the first to leave
     std::string reason;
   };
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
-  // How many ranks have begun to leave. Two reads of this number are a cheap check: if they differ,
-  // a rank has begun to leave in between.
+  // Returns how many ranks have begun to leave. This is a cheap check: if two reads differ, a rank
+  // has begun to leave in between.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
-  // Ends the epoch because `dead_rank` has died, or gives up a call that others may complete:
-  // stores the closing word, then rings all ranks. Every rank that notices it may call it. Only the
-  // first close() sets the word, so that all ranks name the same failed rank. Any thread may call
-  // it without a reason; with one, only the holder of the progress lock. The reason is cut after
-  // kLeaveReasonBytesMax bytes.
+  // Ends the epoch because `dead_rank` has died, or has given up a call that others may complete.
+  // Stores the closing word, then rings all ranks. Every rank that notices the failure may call it.
+  // Only the first close() sets the word, so that all ranks name the same failed rank. Without a
+  // reason, any thread may call it; with a reason, only the holder of the progress lock may. Cuts
+  // the reason after kLeaveReasonBytesMax bytes.
   void close(int dead_rank, std::string_view reason = {});
   std::optional<int> closed_by() const;
-  // Why the epoch has ended, as the first close() said; empty if it said nothing. Call this and the
-  // next function only if closed_by() is set.
+  // The reason that the first close() gave; empty if it gave none. Call this and the next function
+  // only if closed_by() is set.
   std::string closing_reason() const;
-  // How many ranks had left in an orderly way before the death. This number tells whether a call
+  // Returns how many ranks had left in an orderly way before the death. It shows whether a call
   // failed because of the death or because of a rank that had left.
   std::uint32_t leavers_before_closing() const;
 
@@ -112,11 +113,11 @@ class BasicDoorbells {
     CHECK(rank >= 0 && rank < size_, "a rank lies between 0 and the size of the job");
     return lines_[rank];
   }
-  // Increments the bell even if no thread seems asleep. Call it after a store that is not seq_cst,
-  // and after a store of the closing word.
+  // Increments the bell even if no thread seems to be asleep. Use it instead of ring() after a
+  // store that is not seq_cst, and after a store of the closing word.
   void ring_always(int rank);
   void ring_all();
-  // A field of the closing word.
+  // Returns a field of the closing word.
   std::uint32_t closing_field(unsigned field) const {
     const auto closing = header_->closing.load(std::memory_order_seq_cst);
     return closing >> field * kClosingFieldBits & ((1U << kClosingFieldBits) - 1);
@@ -147,8 +148,8 @@ void BasicDoorbells<Atomics>::wake(int other) {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::ring_always(int rank) {
-  // If `rank` sets `asleep` after the load below, it afterwards checks everything again and finds
-  // what we stored.
+  // If the rank sets `asleep` after the load below, it then checks everything again and finds our
+  // store.
   line(rank).bell.fetch_add(1, std::memory_order_seq_cst);
   if (line(rank).asleep.load(std::memory_order_seq_cst) != 0) Atomics::futex_wake(line(rank).bell);
 }
@@ -165,9 +166,9 @@ void BasicDoorbells<Atomics>::ring_self() {
 
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
-  // The order matters: if the bell rings after this load, sleep() returns at once. The caller
-  // checks everything again after this function, so a rank that stores something after that check
-  // finds `asleep` set and rings.
+  // Load the bell before the store: if the bell rings after this load, sleep() returns at once. The
+  // caller checks everything again after this function. If another rank stores something after this
+  // check, it finds `asleep` set and rings.
   const std::uint32_t ticket = line(rank_).bell.load(std::memory_order_seq_cst);
   line(rank_).asleep.store(1, std::memory_order_seq_cst);
   return ticket;
@@ -175,7 +176,8 @@ std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::cancel_sleep() {
-  // A relaxed store is enough: a rank that sees it late only rings once too often.
+  // A relaxed store is enough: if another rank sees the store late, it only rings once without
+  // need.
   line(rank_).asleep.store(0, std::memory_order_relaxed);
 }
 
@@ -187,26 +189,26 @@ void BasicDoorbells<Atomics>::sleep(std::uint32_t ticket, Duration limit) {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::leave(std::string_view reason) {
-  Line& mine = line(rank_);
-  CHECK(mine.left.load(std::memory_order_relaxed) == 0, "a member leaves its job only once");
+  Line& own_line = line(rank_);
+  CHECK(own_line.left.load(std::memory_order_relaxed) == 0, "a member leaves its job only once");
   const auto bytes = std::min(reason.size(), kLeaveReasonBytesMax);
-  Atomics::write_bytes(mine.reason.data(), reinterpret_cast<const std::byte*>(reason.data()),
+  Atomics::write_bytes(own_line.reason.data(), reinterpret_cast<const std::byte*>(reason.data()),
                        bytes);
-  mine.reason_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+  own_line.reason_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
   const auto ticket = header_->leavers.fetch_add(1, std::memory_order_seq_cst) + 1;
-  mine.left.store(ticket, std::memory_order_seq_cst);
+  own_line.left.store(ticket, std::memory_order_seq_cst);
   ring_all();
 }
 
 template <class Atomics>
 auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
-  Line& theirs = line(rank);
-  const auto ticket = theirs.left.load(std::memory_order_seq_cst);
+  Line& leaver_line = line(rank);
+  const auto ticket = leaver_line.left.load(std::memory_order_seq_cst);
   if (ticket == 0) return std::nullopt;
-  const auto bytes = std::min<std::size_t>(theirs.reason_bytes.load(std::memory_order_relaxed),
+  const auto bytes = std::min<std::size_t>(leaver_line.reason_bytes.load(std::memory_order_relaxed),
                                            kLeaveReasonBytesMax);
   Leaver leaver{ticket, std::string(bytes, '\0')};
-  Atomics::read_bytes(reinterpret_cast<std::byte*>(leaver.reason.data()), theirs.reason.data(),
+  Atomics::read_bytes(reinterpret_cast<std::byte*>(leaver.reason.data()), leaver_line.reason.data(),
                       bytes);
   return leaver;
 }
@@ -214,23 +216,24 @@ auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
 template <class Atomics>
 void BasicDoorbells<Atomics>::close(int dead_rank, std::string_view reason) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
-  // After our first close(), others may read our line. So it is written only while the epoch
+  // After our first close(), other ranks may read our line. So we write it only while the epoch
   // continues.
   if (!reason.empty() && !closed_by()) {
-    Line& mine = line(rank_);
+    Line& own_line = line(rank_);
     const auto bytes = std::min(reason.size(), kLeaveReasonBytesMax);
-    Atomics::write_bytes(mine.closing_reason.data(),
+    Atomics::write_bytes(own_line.closing_reason.data(),
                          reinterpret_cast<const std::byte*>(reason.data()), bytes);
-    mine.closing_reason_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+    own_line.closing_reason_bytes.store(static_cast<std::uint32_t>(bytes),
+                                        std::memory_order_relaxed);
   }
-  std::uint64_t open = 0;
+  std::uint64_t expected = 0;
   const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
   const auto closer = reason.empty() ? 0 : static_cast<std::uint64_t>(rank_) + 1;
   header_->closing.compare_exchange_strong(
-      open,
+      expected,
       std::uint64_t{leavers()} << 2 * kClosingFieldBits | closer << kClosingFieldBits | failed_rank,
       std::memory_order_seq_cst);
-  // Ring even if another rank stored the word first, because that rank may have died before it
+  // Ring even if another rank has stored the word first, because this rank may have died before it
   // rang.
   ring_all();
 }
@@ -246,12 +249,12 @@ template <class Atomics>
 std::string BasicDoorbells<Atomics>::closing_reason() const {
   const std::uint32_t closer = closing_field(1);
   if (closer == 0) return {};
-  const Line& theirs = line(static_cast<int>(closer) - 1);
+  const Line& closer_line = line(static_cast<int>(closer) - 1);
   const auto bytes = std::min<std::size_t>(
-      theirs.closing_reason_bytes.load(std::memory_order_relaxed), kLeaveReasonBytesMax);
+      closer_line.closing_reason_bytes.load(std::memory_order_relaxed), kLeaveReasonBytesMax);
   std::string reason(bytes, '\0');
-  Atomics::read_bytes(reinterpret_cast<std::byte*>(reason.data()), theirs.closing_reason.data(),
-                      bytes);
+  Atomics::read_bytes(reinterpret_cast<std::byte*>(reason.data()),
+                      closer_line.closing_reason.data(), bytes);
   return reason;
 }
 

@@ -48,9 +48,9 @@ TEST(Doorbells, SleepingThreadsPassATokenAround) {
     threads.emplace_back([&, rank] {
       Doorbells doorbells(memory->data(), rank, kSize);
       for (int round = 0; round < kRounds; ++round) {
-        const int mine = round * kSize + rank;
-        sleep_until(doorbells, [&] { return token.load() == mine; });
-        token.store(mine + 1);
+        const int own_token = round * kSize + rank;
+        sleep_until(doorbells, [&] { return token.load() == own_token; });
+        token.store(own_token + 1);
         doorbells.ring((rank + 1) % kSize);
       }
     });
@@ -58,8 +58,8 @@ TEST(Doorbells, SleepingThreadsPassATokenAround) {
   EXPECT_EQ(token.load(), kSize * kRounds);
 }
 
-// As SleepingThreadsPassATokenAround, but between processes. The child maps the memory again, as
-// another worker would.
+// Like SleepingThreadsPassATokenAround, but between processes. The child maps the memory again,
+// like another worker.
 TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;
   const auto bells = segment_for(2);
@@ -69,9 +69,10 @@ TEST(Doorbells, ProcessesWakeEachOther) {
     const auto my_shared = Segment::attach(shared->descriptor(), sizeof(std::uint32_t)).value();
     auto& token = *reinterpret_cast<std::atomic<std::uint32_t>*>(my_shared->data());
     Doorbells doorbells(my_bells->data(), rank, 2);
-    for (auto mine = static_cast<std::uint32_t>(rank); mine < 2 * kRounds; mine += 2) {
-      sleep_until(doorbells, [&] { return token.load() == mine; });
-      token.store(mine + 1);
+    for (auto own_token = static_cast<std::uint32_t>(rank); own_token < 2 * kRounds;
+         own_token += 2) {
+      sleep_until(doorbells, [&] { return token.load() == own_token; });
+      token.store(own_token + 1);
       doorbells.ring(1 - rank);
     }
     return token.load();

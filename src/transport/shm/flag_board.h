@@ -1,24 +1,25 @@
 // FlagBoard: the flags of one group in shared memory. Each member has two slots. A slot is one flag
-// line with one writer, and has room for a little data beside the flags. A member enters a step
-// only after it has completed the previous one, and no member completes a step before all have
-// entered it. So if a member enters step k, all members have entered step k − 1 and no longer need
-// anything of step k − 2. It may overwrite the line of step k − 2 and all memory of that slot,
-// without counting which members are done. Generation and sequence are one word, which a member
-// stores last. Sequences count modulo 2^32.
+// line with one writer; it also has room for a small payload. A member enters a step only after it
+// has completed the previous step, and a member completes a step only after all have entered it. So
+// if a member enters step k, all members have entered step k − 1 and no longer need the memory of
+// step k − 2. The member may overwrite the line and all memory of the slot of step k − 2, without
+// waiting for acknowledgements of the other members. Generation and sequence are one word, which a
+// member stores last. Sequences count modulo 2^32.
 //
 // If not all members entered the same step, the step is rolled back, and its sequence is used again
-// with a newer generation. A slow member may then still expect the old entry. Each identity is
-// therefore stored as its xor with the word, so that a new entry is never mistaken for the old one.
+// with a newer generation. A slow member may then still wait for the old entry. Therefore each
+// identity is stored as its xor with the word of generation and sequence, so that a new entry is
+// never mistaken for the old entry.
 //
-// A member that cannot continue publishes for which other member it waits, and only that other
-// member wakes it. So with p sleeping members, a step takes about p wake-ups instead of p². A check
-// of the members begins with the member that was missing at the previous check, so it costs one
-// load while this member is still missing. The member that is last in one step is often the last in
-// the next step, too.
+// A member that must wait publishes which other member it waits for, and only this other member
+// wakes it. So with p sleeping members, a step takes about p wake-ups instead of p². A check of all
+// members begins with the member that was missing at the previous check. So it costs one load while
+// this member is still missing. The slowest member of one step is often also the slowest in the
+// next step.
 //
-// The members also agree here on how a group ends. If a member must end in the middle of a step, it
-// needs to know whether the others may still run that step. try_close() and may_run() decide this
-// once for all members, by compare-and-swap on one shared word.
+// The flag board also lets the members agree on the end of a group. If a member must end in the
+// middle of a step, it needs to know whether the other members may still run this step. try_close()
+// and may_run() decide this once for all members, by compare-and-swap on one shared word.
 #pragma once
 
 #include <array>
@@ -33,15 +34,15 @@
 namespace farandole {
 
 inline constexpr std::uint32_t kSlots = 2;
-// How much data fits into a flag line.
+// The number of payload bytes that fit into a flag line.
 inline constexpr std::size_t kInlineBytes = 1104;
-// The location of memory that the other members cannot see.
+// The location that stands for memory that the other members cannot see.
 inline constexpr std::uint64_t kNoLocation = ~std::uint64_t{0};
 
-// What a member publishes when it enters a step.
+// The data that a member publishes when it enters a step.
 struct Entry {
-  std::uint64_t identity = 0;          // digest of what the step does; members compare it
-  std::int64_t declared_count = 0;     // bytes or rows that the member brings; may differ
+  std::uint64_t identity = 0;          // digest of the step; members compare it
+  std::int64_t declared_count = 0;     // bytes or rows of the member; may differ
   std::uint64_t input = kNoLocation;   // the location of its input, from SharedHeap::location_of()
   std::uint64_t output = kNoLocation;  // the location of its output
 };
@@ -62,8 +63,8 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> output;
     Atomic<std::uint32_t> phase;      // progress in the step, as its algorithm defines it
     Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches any memory of this step
-    alignas(
-        16) std::array<std::byte, kInlineBytes> inline_payload;  // begins in the word's cache line
+    alignas(16) std::array<std::byte,
+                           kInlineBytes> inline_payload;  // in the word's cache line
   };
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
@@ -73,8 +74,8 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member calls try_close()
   };
 
-  // Each member has a `Waiting`, after the closing word, and only this member writes it. It is not
-  // in the member's flag line, because the others poll that line.
+  // Each member has one `Waiting` after the closing word, and only this member writes it. It is not
+  // part of the member's flag line, because the other members poll this line.
   struct alignas(kFlagLineBytes) Waiting {
     Atomic<std::uint32_t> awaited;  // 1 + the awaited member; 0: this member waits for all
   };
@@ -85,13 +86,13 @@ class BasicFlagBoard {
   }
 
   // `memory` is bytes_needed(members) bytes that the members share and that are zero at first.
-  // `ranks` are the members' world ranks, for ringing their doorbells.
+  // `ranks` are the world ranks of the members; their doorbells need them.
   BasicFlagBoard(std::byte* memory, int member, std::vector<int> ranks,
                  BasicDoorbells<Atomics>& doorbells);
 
   int member() const { return member_; }
   int members() const { return static_cast<int>(ranks_.size()); }
-  // The current step. The generation is 0 if there is none.
+  // The current step. The generation is 0 if there is no current step.
   std::uint32_t generation() const { return generation_; }
   std::uint32_t sequence() const { return sequence_; }
 
@@ -102,10 +103,10 @@ class BasicFlagBoard {
   // Publishes our entry with phase 0 (its fields relaxed, then the word seq_cst) and rings. We must
   // have completed the previous step. From now on, this step is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Whether all members have entered the current step. Only then may identity() be called. The
-  // other fields of the entries may be read only if all identities are equal. If they differ, a
-  // member may already have rolled back and entered again; then identity() returns a number that
-  // equals no identity of this step.
+  // Whether all members have entered the current step. Call identity() only after this has returned
+  // true. Read the other fields of the entries only if all identities are equal. If they differ, a
+  // member may already have rolled back and entered again; identity() then returns a number that
+  // differs from all identities of this step.
   bool all_entered();
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
@@ -119,7 +120,7 @@ class BasicFlagBoard {
   }
   const std::byte* inline_payload(int member) const { return line(member).inline_payload.data(); }
 
-  // Publishes our phase in the current step (seq_cst), then rings. The phase only grows.
+  // Publishes our phase in the current step (seq_cst), then rings. The phase never decreases.
   void publish_phase(std::uint32_t phase);
   // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
   std::uint32_t phase(int member) const;
@@ -128,54 +129,56 @@ class BasicFlagBoard {
   // which member we wait.
   bool has_reached(int member, std::uint32_t phase);
 
-  // True if a member has left the job or a rank has died, so that the group ends. If false, the
-  // memory that other members exposed for the current step was still exposed when we last read it.
+  // Whether a member has left the job or a rank has died, so that the group ends. If false, the
+  // memory that other members have exposed for the current step was still exposed when we last read
+  // it.
   bool any_member_gone() const;
 
-  // Whether the current step may be run. A member calls it after it has seen that all entered the
-  // same step, and before it does any work in this step. False if the group was closed before; then
-  // no member ever runs this step.
+  // Whether the members may run the current step. A member calls it after it has seen that all have
+  // entered the same step, and before it does any work in this step. If false, the group was closed
+  // before this step, and no member ever runs it.
   bool may_run();
   // A member calls this if it must end in the middle of the current step and will enter no further
-  // step. True: no member has run the step or ever will. False: all have entered the same step, and
-  // some may have completed it. All members get the same answer. Never waits for another member.
+  // step. True: no member has run this step, and no member will run it. False: all members have
+  // entered the same step, and some may have completed it. All members get the same answer. Does
+  // not wait for other members.
   bool try_close();
-  // Publishes that this member will not complete the current step and no longer touches any memory
-  // of it, and rings. Call it after try_close() has returned false.
+  // Publishes that this member will not complete the current step and no longer accesses the memory
+  // of this step, and rings. Call it after try_close() has returned false.
   void abandon();
-  // Says that members touch exposed memory of the current step only before this phase. Until
-  // this is called, may_still_write() assumes that there is no such phase.
+  // Declares that members access exposed memory of the current step only before this phase. Before
+  // this call, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // Whether a member, if it is alive, may still write memory that we have exposed for the current
-  // step. Call it only after all_entered() returned true.
+  // Whether a living member may still write memory that we have exposed for the current step. Call
+  // it only after all_entered() has returned true.
   bool may_still_write(int member) const;
 
-  // Forgets the current step, because not all members entered the same step. Its sequence is used
-  // again with a newer generation. No user memory may have been written for it.
+  // Forgets the current step, because not all members have entered the same step. Its sequence is
+  // used again with a newer generation. No user memory may have been written for this step.
   void roll_back();
 
  protected:
-  // The state of our checks of the other members.
+  // The state of our checks of all members.
   struct CheckState {
     int missing = 0;                // the member that was missing at the last check
-    std::uint32_t awaited = 0;      // the value that we have stored in our `Waiting`
-    bool publishes_awaited = true;  // whether we publish the member that we await
+    std::uint32_t awaited = 0;      // the value in our `Waiting`
+    bool publishes_awaited = true;  // whether we publish which member we wait for
   };
-  CheckState check_state_;  // not private, for the model explorer
+  CheckState check_state_;  // public for the model explorer
 
  private:
   enum class State : std::uint8_t {
     kOpen,
-    kProposed,  // a member wants to close the group from this sequence on
-    kKept,      // the proposal came too late: all had entered the same step
+    kProposed,  // a member proposes to close the group from this sequence on
+    kKept,      // the proposal came too late: all members had entered the same step
     kClosed,    // the group is permanently closed from this sequence on
   };
   static std::uint64_t closing_value(State state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
   }
   static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
-  // The current sequence minus the sequence in `closing`, modulo 2^32. Negative if the current one
-  // is earlier.
+  // Returns the current sequence minus the sequence in `closing`, modulo 2^32. Negative if the
+  // current sequence is earlier.
   std::int32_t sequence_distance(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
@@ -184,7 +187,7 @@ class BasicFlagBoard {
   bool all_done(Done done);
   void publish_awaited(std::uint32_t awaited);
 
-  // The line of a member for the current step.
+  // Returns the line of a member for the current step.
   Line& line(int member) const {
     CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
     CHECK(generation_ != 0, "there must be a current step");
@@ -223,7 +226,7 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
   check_state_.missing = (member + 1) % members();
-  // With only two members, we always wait for the other member, so we need not publish that.
+  // With two members, we always wait for the other member, so we need not publish it.
   check_state_.publishes_awaited = members() > 2;
 }
 
@@ -234,25 +237,25 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   generation_ = generation;
   sequence_ = sequence;
   last_phase_ = kUnknownPhase;
-  Line& mine = line(member_);
-  mine.identity.store(entry.identity ^ word(), std::memory_order_relaxed);
-  mine.declared_count.store(entry.declared_count, std::memory_order_relaxed);
-  mine.input.store(entry.input, std::memory_order_relaxed);
-  mine.output.store(entry.output, std::memory_order_relaxed);
-  mine.phase.store(0, std::memory_order_relaxed);
-  mine.word.store(word(), std::memory_order_seq_cst);
+  Line& own_line = line(member_);
+  own_line.identity.store(entry.identity ^ word(), std::memory_order_relaxed);
+  own_line.declared_count.store(entry.declared_count, std::memory_order_relaxed);
+  own_line.input.store(entry.input, std::memory_order_relaxed);
+  own_line.output.store(entry.output, std::memory_order_relaxed);
+  own_line.phase.store(0, std::memory_order_relaxed);
+  own_line.word.store(word(), std::memory_order_seq_cst);
   ring_others();
 }
 
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::all_entered() {
   const std::uint64_t expected = word();
-  const bool all = all_done(
+  const bool all_have_entered = all_done(
       [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected; });
-  // No member reads the line of our other slot any more, so fetch it for writing while there is
-  // other work to do.
-  if (all) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
-  return all;
+  // No member reads the line of our other slot any more. So prefetch it for writing while we do
+  // other work.
+  if (all_have_entered) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
+  return all_have_entered;
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -265,8 +268,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
       const auto awaited = static_cast<std::uint32_t>(other) + 1;
       if (!check_state_.publishes_awaited || check_state_.awaited == awaited) return false;
       publish_awaited(awaited);
-      // The other member may have stored its flag, and not woken us, before we published that we
-      // wait for it. So check again.
+      // The other member may have stored its flag before we published that we wait for it. It has
+      // then not woken us. So check again.
       if (!done(other)) return false;
     }
     if (++other == members()) other = 0;
@@ -282,11 +285,11 @@ void BasicFlagBoard<Atomics, Slots>::publish_awaited(std::uint32_t awaited) {
 
 template <class Atomics, std::uint32_t Slots>
 Entry BasicFlagBoard<Atomics, Slots>::entry(int member) const {
-  const Line& theirs = line(member);
+  const Line& member_line = line(member);
   return {.identity = identity(member),
-          .declared_count = theirs.declared_count.load(std::memory_order_relaxed),
-          .input = theirs.input.load(std::memory_order_relaxed),
-          .output = theirs.output.load(std::memory_order_relaxed)};
+          .declared_count = member_line.declared_count.load(std::memory_order_relaxed),
+          .input = member_line.input.load(std::memory_order_relaxed),
+          .output = member_line.output.load(std::memory_order_relaxed)};
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -328,9 +331,9 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_same_step() {
   return true;
 }
 
-// There are two cases. If another member proposes before this load, the first compare-and-swap
-// decides between us and that member. If it proposes after this load, it then reads the words of
-// the lines and finds that all have entered.
+// There are two cases. If another member has proposed before this load, the first compare-and-swap
+// decides between us and this member. If it proposes after this load, it reads the words of the
+// lines after its proposal and finds that all members have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
@@ -338,7 +341,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
     if (closing_->word.compare_exchange_strong(closing_word, closing_value(State::kKept, sequence_),
                                                std::memory_order_seq_cst))
       return true;
-  // A member that closed a later sequence has completed this step.
+  // The member that has closed a later sequence has completed this step.
   return state_of(closing_word) != State::kClosed || sequence_distance(closing_word) < 0;
 }
 
@@ -351,7 +354,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
   for (;;) {
     if (state_of(closing_word) == State::kKept && sequence_distance(closing_word) == 0)
       return false;
-    // A member that proposed a later sequence has completed this step.
+    // The member that has proposed a later sequence has completed this step.
     if (state_of(closing_word) != State::kOpen && sequence_distance(closing_word) < 0) return false;
     if (state_of(closing_word) == State::kClosed) return true;
     const std::uint64_t proposed = closing_value(State::kProposed, sequence_);
@@ -369,7 +372,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::abandon() {
-  publish_awaited(0);  // from now on every other member wakes us
+  publish_awaited(0);  // from now on, every other member wakes us
   line(member_).abandoned.store(1, std::memory_order_seq_cst);
   ring_others();
 }
@@ -384,18 +387,18 @@ bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::roll_back() {
   CHECK(generation_ != 0, "there must be a current step");
-  // The line stays as it is. Its generation is over, so its word matches no later step.
+  // The line is not changed. Its generation is over, so its word does not match any later step.
   generation_ = 0;
 }
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::ring_others() {
-  const auto own = static_cast<std::uint32_t>(member_) + 1;
+  const auto own_waiting_value = static_cast<std::uint32_t>(member_) + 1;
   for (int other = 0; other < members(); ++other) {
     const int rank = ranks_[static_cast<std::size_t>(other)];
     if (other == member_ || !doorbells_->is_asleep(rank)) continue;
     const auto awaited = waiting_[other].awaited.load(std::memory_order_seq_cst);
-    if (awaited == 0 || awaited == own) doorbells_->wake(rank);
+    if (awaited == 0 || awaited == own_waiting_value) doorbells_->wake(rank);
   }
 }
 

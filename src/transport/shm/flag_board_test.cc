@@ -26,7 +26,7 @@ class Boards {
       boards_.emplace_back(memory_->data(), rank, ranks, *doorbells_[static_cast<size_t>(rank)]);
   }
   FlagBoard& operator[](int rank) { return boards_[static_cast<size_t>(rank)]; }
-  // Memory for the board of a group of two members. It is the beginning of our memory.
+  // Returns memory for the board of a group of two members: the beginning of our memory.
   std::byte* pair_memory() { return memory_->data(); }
   Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
 
@@ -61,7 +61,7 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
-// Member 0 first waits for member 1 and then for member 2. Other members' stores do not wake it.
+// Member 0 first waits for member 1 and then for member 2. Stores of other members do not wake it.
 TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
   Boards boards(4);
   Doorbells& doorbells = boards.doorbells(0);
@@ -111,8 +111,8 @@ TEST(FlagBoard, EveryMemberMayComeLast) {
   }
 }
 
-// A member that completes step 2 and enters step 3 reuses the line of step 1. The slowest member
-// may still be reading step 2.
+// A member that enters step 3 reuses the line of step 1. The slowest member may still read the line
+// of step 2.
 TEST(FlagBoard, TheNextStepUsesAnotherLine) {
   Boards boards(2);
   for (const std::uint32_t step : {1u, 2u})

@@ -1,4 +1,4 @@
-// The default size of a rank's shared heap. Only touched pages cost memory, so the heap is as large
+// The default size of a rank's shared heap. Only touched pages use memory, so the heap is as large
 // as the machine's memory unless a limit is lower.
 #pragma once
 
@@ -15,9 +15,9 @@ struct HeapLimits {
 
 HeapLimits heap_limits();
 
-// The size in bytes: a multiple of the huge page size, at least one huge page. Every rank maps the
-// heaps of all `ranks` ranks of the host, and its own heap twice. All these mappings together take
-// at most about half of the address space.
+// Returns the size in bytes: a multiple of the huge page size, at least one huge page. Every rank
+// maps the heaps of all `ranks` ranks of the host, and maps its own heap twice. The size is chosen
+// so that all these mappings together take at most about half of the address space.
 std::size_t heap_bytes(const HeapLimits& limits, int ranks);
 
 }  // namespace farandole

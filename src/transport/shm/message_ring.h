@@ -1,7 +1,7 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
 // to another. It has one sender and one receiver. A message consists of its length and its bytes,
-// padded to whole words of 8 bytes, so that a length never wraps around at the end of the buffer. A
-// receiver of many rings may share a counter with their senders; then it checks its rings only when
+// padded to whole words of 8 bytes. So a length never wraps around at the end of the buffer. A
+// receiver of many rings may share a counter with their senders. It then checks its rings only when
 // the counter has changed.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace farandole {
 
 inline constexpr std::size_t kMessageRingBytes = 64 * 1024;
 
-// One end of the queue. Only one thread at a time may use it. It has no state of its own: both
-// positions are in shared memory, and each has one writer.
+// One end of the queue. Only one thread at a time may use it. Its whole state is in shared memory:
+// two positions, each with one writer.
 template <class Atomics, std::size_t Capacity = kMessageRingBytes>
 class BasicMessageRing {
  public:
@@ -28,10 +28,10 @@ class BasicMessageRing {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
   struct alignas(kFlagLineBytes) Position {
-    Atomic<std::uint64_t> bytes;  // how many bytes were written or read in total
+    Atomic<std::uint64_t> bytes;  // the total number of bytes that were written or read
   };
 
-  // How many messages were sent to all rings that share this counter.
+  // The number of messages that were sent to all rings that share this counter.
   struct alignas(kFlagLineBytes) Counter {
     Atomic<std::uint32_t> messages;
   };
@@ -50,10 +50,10 @@ class BasicMessageRing {
         peer_(peer),
         sent_(sent) {}
 
-  // Sends `message` and `rest` as one message, of at most kCapacityBytes / 2 bytes. Returns false
-  // if there is no room now; try again after the doorbell has rung.
-  bool try_send(std::span<const std::byte> message, std::span<const std::byte> rest = {});
-  // Returns the next message, or nothing if the queue is empty.
+  // Sends `first` and `second` as one message, of at most kCapacityBytes / 2 bytes. Returns false
+  // if there is no room at the moment; try again after the doorbell has rung.
+  bool try_send(std::span<const std::byte> first, std::span<const std::byte> second = {});
+  // Returns the next message; empty if there is none.
   std::optional<Bytes> try_receive();
 
  private:
@@ -75,17 +75,17 @@ class BasicMessageRing {
 };
 
 template <class Atomics, std::size_t Capacity>
-bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> message,
-                                                   std::span<const std::byte> rest) {
-  const std::uint64_t length = message.size() + rest.size();
+bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> first,
+                                                   std::span<const std::byte> second) {
+  const std::uint64_t length = first.size() + second.size();
   CHECK(length <= Capacity / 2, "a message fills at most half of its ring");
   const auto written = written_->bytes.load(std::memory_order_relaxed);
   const auto read = read_->bytes.load(std::memory_order_seq_cst);
   const std::size_t needed = kWordBytes + padded(length);
   if (Capacity - (written - read) < needed) return false;
   copy_in(written, reinterpret_cast<const std::byte*>(&length), kWordBytes);
-  copy_in(written + kWordBytes, message.data(), message.size());
-  if (!rest.empty()) copy_in(written + kWordBytes + message.size(), rest.data(), rest.size());
+  copy_in(written + kWordBytes, first.data(), first.size());
+  if (!second.empty()) copy_in(written + kWordBytes + first.size(), second.data(), second.size());
   written_->bytes.store(written + needed, std::memory_order_seq_cst);
   if (sent_ != nullptr) sent_->messages.fetch_add(1, std::memory_order_seq_cst);
   doorbells_->ring(peer_);
@@ -110,19 +110,19 @@ std::optional<Bytes> BasicMessageRing<Atomics, Capacity>::try_receive() {
 template <class Atomics, std::size_t Capacity>
 void BasicMessageRing<Atomics, Capacity>::copy_in(std::uint64_t position, const std::byte* from,
                                                   std::size_t bytes) {
-  const std::size_t at = position % Capacity;
-  const std::size_t before_the_end = std::min(bytes, Capacity - at);
-  Atomics::write_bytes(buffer_ + at, from, before_the_end);
-  Atomics::write_bytes(buffer_, from + before_the_end, bytes - before_the_end);
+  const std::size_t offset = position % Capacity;
+  const std::size_t bytes_to_end = std::min(bytes, Capacity - offset);
+  Atomics::write_bytes(buffer_ + offset, from, bytes_to_end);
+  Atomics::write_bytes(buffer_, from + bytes_to_end, bytes - bytes_to_end);
 }
 
 template <class Atomics, std::size_t Capacity>
 void BasicMessageRing<Atomics, Capacity>::copy_out(std::uint64_t position, std::byte* to,
                                                    std::size_t bytes) const {
-  const std::size_t at = position % Capacity;
-  const std::size_t before_the_end = std::min(bytes, Capacity - at);
-  Atomics::read_bytes(to, buffer_ + at, before_the_end);
-  Atomics::read_bytes(to + before_the_end, buffer_, bytes - before_the_end);
+  const std::size_t offset = position % Capacity;
+  const std::size_t bytes_to_end = std::min(bytes, Capacity - offset);
+  Atomics::read_bytes(to, buffer_ + offset, bytes_to_end);
+  Atomics::read_bytes(to + bytes_to_end, buffer_, bytes - bytes_to_end);
 }
 
 using MessageRing = BasicMessageRing<HardwareAtomics>;

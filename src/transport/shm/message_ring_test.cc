@@ -56,14 +56,14 @@ TEST(MessageRing, KeepsOrderAndContentWhenItWrapsAround) {
 TEST(MessageRing, FillsCompletelyAndMakesRoomAgain) {
   RingEnds ends;
   const Bytes half(MessageRing::kCapacityBytes / 2);
-  const Bytes rest(MessageRing::kCapacityBytes / 2 - 16);
+  const Bytes second(MessageRing::kCapacityBytes / 2 - 16);
   EXPECT_TRUE(ends.sender.try_send(half));
   EXPECT_FALSE(ends.sender.try_send(half));
-  EXPECT_TRUE(ends.sender.try_send(rest));
+  EXPECT_TRUE(ends.sender.try_send(second));
   EXPECT_FALSE(ends.sender.try_send({})) << "the ring is full";
   EXPECT_EQ(ends.receiver.try_receive(), half);
   EXPECT_TRUE(ends.sender.try_send({}));
-  EXPECT_EQ(ends.receiver.try_receive(), rest);
+  EXPECT_EQ(ends.receiver.try_receive(), second);
   EXPECT_EQ(ends.receiver.try_receive(), Bytes());
   EXPECT_FALSE(ends.receiver.try_receive().has_value());
 }

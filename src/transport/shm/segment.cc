@@ -28,10 +28,10 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-Status system_call_error(const char* call, std::size_t bytes, std::string_view what_to_do,
+Status system_call_error(const char* call, std::size_t bytes, std::string_view remedy,
                          int error = errno) {
   return Status::stop(format_text("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
-                                  std::strerror(error), what_to_do));
+                                  std::strerror(error), remedy));
 }
 
 int resize(int descriptor, std::size_t bytes) {
@@ -52,18 +52,18 @@ void* map_aligned(int descriptor, std::size_t bytes) {
       ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (place == MAP_FAILED) return MAP_FAILED;
   auto* const begin = static_cast<std::byte*>(place);
-  const std::size_t before =
+  const std::size_t bytes_before =
       (kHugePageBytes - reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
-  void* const memory =
-      ::mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+  void* const memory = ::mmap(begin + bytes_before, bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED, descriptor, 0);
   if (memory == MAP_FAILED) {
     const int error = errno;
     ::munmap(begin, reserved);
     errno = error;
     return MAP_FAILED;
   }
-  if (before > 0) ::munmap(begin, before);
-  ::munmap(begin + before + bytes, kHugePageBytes - before);
+  if (bytes_before > 0) ::munmap(begin, bytes_before);
+  ::munmap(begin + bytes_before + bytes, kHugePageBytes - bytes_before);
   return memory;
 }
 
@@ -85,7 +85,7 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
   if (size == 0 || size < bytes)
     return Status::stop(format_text("shared memory of {} bytes cannot be made", bytes));
   auto descriptor =
-      Descriptor::beyond_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      Descriptor::above_standard_streams(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return system_call_error("memfd_create", size, descriptor_advice());
   if (resize(descriptor.get(), size) != 0)
     return system_call_error("ftruncate", size, "raise the file size limit, `ulimit -f`");
@@ -146,8 +146,8 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   if (memory == MAP_FAILED)
     return system_call_error("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
   ::madvise(begin, bytes, MADV_DONTDUMP);
-  // A page becomes private at the first store. So store the first byte of each page by
-  // compare-and-swap with its own value, which loses no store of another thread. (The compiler may
+  // A page becomes private at the first store. So replace the first byte of each page by its own
+  // value with compare-and-swap, which does not lose stores of other threads. (The compiler may
   // turn a fetch_or of 0 into a load.)
   for (std::byte* page = begin; page < begin + bytes; page += whole_pages(1)) {
     const std::atomic_ref<std::byte> first(*page);
@@ -162,7 +162,8 @@ void Segment::allocate_huge_pages(std::byte* begin, std::size_t bytes) {
   const std::size_t first = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const std::size_t end = (offset + bytes) / kHugePageBytes * kHugePageBytes;
   if (first >= end) return;
-  // Touch one small page in each huge page first, because the kernel skips ranges without any page.
+  // Touch one small page in each huge page first, because the kernel skips ranges that have no
+  // pages.
   for (std::size_t page = first; page < end; page += kHugePageBytes)
     *static_cast<volatile std::byte*>(data_ + page) = std::byte{0};
   ::madvise(data_ + first, end - first, kMadvCollapse);

@@ -1,8 +1,8 @@
 // Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
 // its size cannot change, and it is freed with the last process that maps it. The kernel allocates
-// a page at its first use, and these pages do not count against the size of /dev/shm. If the memory
-// cgroup is full at that moment, the kernel kills a process; there is no SIGBUS. Reserving the
-// pages beforehand would not change that.
+// each page at its first use; the pages do not count against the size of /dev/shm. If the memory
+// cgroup is full at this moment, the kernel kills a process; there is no SIGBUS. It would not help
+// to reserve the pages before.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ namespace farandole {
 // The processor's huge page size. Segments of at least this size begin at a multiple of it.
 inline constexpr std::size_t kHugePageBytes = 2 << 20;
 
-// The memory is mapped for reading and writing while this object exists. All owners of memory
-// inside the segment share this object.
+// The memory is mapped for reading and writing while this object exists. All owners of memory in
+// the segment share ownership of this object.
 class Segment {
  public:
-  // Creates at least `bytes` zeroed bytes, in whole pages. `name` only appears in /proc. Errors:
+  // Creates at least `bytes` zeroed bytes, in whole pages. `name` appears only in /proc. Errors:
   // kStop with the system call, the size and the limit to raise.
   static Result<std::shared_ptr<Segment>> create(const char* name, std::size_t bytes);
   // Maps a segment that this or another process has created with `expected_bytes`. The descriptor
-  // is borrowed and not needed afterwards. Errors: kStop if the descriptor is not that of a
+  // is borrowed, and may be closed afterwards. Errors: kStop if the descriptor is not that of a
   // segment, or if the segment is not sealed, because an unsealed one could shrink while we use it.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
@@ -43,8 +43,8 @@ class Segment {
   // Closes the descriptor. The memory stays mapped.
   void close_descriptor() { descriptor_.reset(); }
 
-  // Excludes the segment from core dumps. Otherwise a core dump would read the whole segment and so
-  // allocate all of its pages.
+  // Excludes the segment from core dumps. Otherwise a core dump would read the whole segment, which
+  // allocates all its pages.
   void exclude_from_core_dumps();
   // Zeroes whole pages by giving them back to the system.
   void discard(std::byte* begin, std::size_t bytes);
@@ -53,9 +53,9 @@ class Segment {
   // not appear there. Other threads may use the memory meanwhile. The descriptor must be open.
   // Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Allocates each huge page that lies entirely in this range; its bytes must be untouched.
-  // Allocating small pages would take seven times as long. If the kernel has no huge pages, it only
-  // allocates one small page in place of each.
+  // Allocates the huge pages that lie entirely in this range. The range must be untouched. To
+  // allocate small pages would take seven times longer. If the kernel has no huge pages, it
+  // allocates only one small page for each of them.
   void allocate_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:

@@ -67,7 +67,7 @@ TEST(Segment, OnlyWholeHugePagesAreAllocated) {
   segment->allocate_huge_pages(segment->data() + 1, kHugePageBytes);
   EXPECT_EQ(bytes_in_use(*segment), 0u);
   segment->allocate_huge_pages(segment->data() + kHugePageBytes - 1, 2 * kHugePageBytes);
-  // A kernel without huge pages leaves the one small page that was touched.
+  // A kernel without huge pages allocates only the small page that was touched.
   EXPECT_THAT(bytes_in_use(*segment), testing::AnyOf(4096u, kHugePageBytes));
   EXPECT_TRUE(std::all_of(segment->data(), segment->data() + segment->size(),
                           [](std::byte b) { return b == std::byte{0}; }));

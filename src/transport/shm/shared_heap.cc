@@ -18,21 +18,24 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 // A sixteenth of the heap is for small blocks, which keep their pages when they are freed. Large
-// blocks are in the other part. Its free memory has been given back to the system, so it is always
-// zero. Freed large blocks that keep their pages also take at most a sixteenth of the heap.
+// blocks are in the other zone. The free memory of this zone has been given back to the system, so
+// it is always zero. Freed large blocks that keep their pages take at most a sixteenth of the heap,
+// too.
 constexpr std::size_t kZoneDivisor = 16;
 
-// Before a block of at least this size takes pages, the heap checks that the host has the memory. A
-// larger block takes its pages in portions of this size, with a check before each: another rank may
-// take the same memory meanwhile, and the kernel delivers signals only between portions.
+// Before a block of at least this size takes pages, the heap checks that the host has enough
+// memory. A larger block takes its pages in portions of this size, with a check before each
+// portion. The reasons are that another rank may take the same memory meanwhile, and that the
+// kernel delivers signals only between portions.
 constexpr std::size_t kPortionBytes = 256 << 20;
 
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
-bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
-  return one.data() < other.data() + other.size() && other.data() < one.data() + one.size();
+bool overlap(std::span<const std::byte> first, std::span<const std::byte> second) {
+  return first.data() < second.data() + second.size() &&
+         second.data() < first.data() + first.size();
 }
 
 // Allocates ordinary memory, which peers cannot see.
@@ -70,11 +73,11 @@ Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
 
 bool SharedHeap::is_of_this_process() const { return ::getpid() == owner_pid_; }
 
-SharedHeap::NewBlock SharedHeap::take_small(std::size_t bytes) {
+SharedHeap::NewBlock SharedHeap::allocate_small(std::size_t bytes) {
   return {zones_.lock()->small.allocate(rounded_up(bytes, kHeapAlignment), kHeapAlignment), false};
 }
 
-SharedHeap::NewBlock SharedHeap::take_large(std::size_t bytes) {
+SharedHeap::NewBlock SharedHeap::allocate_large(std::size_t bytes) {
   const std::size_t alignment = bytes < kHugePageBytes ? kPageBytes : kHugePageBytes;
   if (auto* const kept = zones_.lock()->large.reuse_kept(bytes)) return {kept, false};
   if (auto* const fresh = zones_.lock()->large.allocate(bytes, alignment)) return {fresh, true};
@@ -83,14 +86,14 @@ SharedHeap::NewBlock SharedHeap::take_large(std::size_t bytes) {
 }
 
 void SharedHeap::release(const std::byte* begin) {
-  // In the child of a fork, a thread that exists only in the parent may hold the lock, and
+  // In a forked child, only return: a thread that exists only in the parent may hold the lock, and
   // discarding pages would discard the parent's pages.
   if (!is_of_this_process()) return;
   {
     auto zones = zones_.lock();
     Arena& arena = zones->small.holds(begin) ? zones->small : zones->large;
-    // Memory that is no longer shared is never allocated again, because a new block must be visible
-    // to the peers.
+    // Memory that is no longer shared is never allocated again, because peers could not see a new
+    // block there.
     if (any_unshared_ && is_unshared({begin, arena.bytes_of(begin)})) return;
     if (&arena == &zones->small) return arena.release(begin);
     arena.keep(begin);
@@ -101,14 +104,14 @@ void SharedHeap::release(const std::byte* begin) {
 // Discards pages without holding the lock, so that other threads can allocate meanwhile.
 void SharedHeap::keep_at_most(std::size_t bytes) {
   while (true) {
-    std::span<std::byte> leaving;
+    std::span<std::byte> evicted;
     {
       auto zones = zones_.lock();
       if (zones->large.kept_bytes() <= bytes) return;
-      leaving = zones->large.evict_oldest_kept();
+      evicted = zones->large.evict_oldest_kept();
     }
-    segment_->discard(leaving.data(), leaving.size());
-    zones_.lock()->large.release(leaving.data());
+    segment_->discard(evicted.data(), evicted.size());
+    zones_.lock()->large.release(evicted.data());
   }
 }
 
@@ -120,7 +123,7 @@ bool SharedHeap::is_unshared(std::span<const std::byte> memory) const {
 
 Status SharedHeap::check_room(std::size_t bytes) {
   if (check_memory(bytes, available_memory()).ok()) return {};
-  keep_at_most(0);  // the pages of kept blocks count as used
+  keep_at_most(0);  // the system counts the pages of kept blocks as used
   return check_memory(bytes, available_memory());
 }
 
@@ -129,9 +132,9 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
       rounded_up(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(format_text("{} bytes cannot be allocated", bytes));
   NewBlock taken;
-  if (bytes < kLargeBlockBytes) taken = take_small(size);
+  if (bytes < kLargeBlockBytes) taken = allocate_small(size);
   const std::size_t pages = rounded_up(bytes, kPageBytes);
-  if (taken.begin == nullptr) taken = take_large(pages);
+  if (taken.begin == nullptr) taken = allocate_large(pages);
   if (taken.begin == nullptr) {
     if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages));
     return allocate_private(pages);
@@ -142,9 +145,9 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
     std::memset(taken.begin, 0, bytes);
     return block;
   }
-  for (std::size_t done = 0; done < pages; done += kPortionBytes) {
-    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages - done));
-    segment_->allocate_huge_pages(taken.begin + done, std::min(kPortionBytes, pages - done));
+  for (std::size_t offset = 0; offset < pages; offset += kPortionBytes) {
+    if (bytes >= kPortionBytes) FARANDOLE_TRY(check_room(pages - offset));
+    segment_->allocate_huge_pages(taken.begin + offset, std::min(kPortionBytes, pages - offset));
   }
   return block;
 }
@@ -161,8 +164,8 @@ std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::s
 
 std::span<const std::byte> SharedHeap::pages_of(std::span<const std::byte> memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::size_t before = address % kPageBytes;
-  return {memory.data() - before, rounded_up(before + memory.size(), kPageBytes)};
+  const std::size_t bytes_before = address % kPageBytes;
+  return {memory.data() - bytes_before, rounded_up(bytes_before + memory.size(), kPageBytes)};
 }
 
 Status SharedHeap::unshare(std::span<const std::byte> memory) {
@@ -179,7 +182,7 @@ Status SharedHeap::unshare(std::span<const std::byte> memory) {
     const auto is_same = [&](const auto& other) {
       return other.data() == pages.data() && other.size() == pages.size();
     };
-    // If make_private() failed in an earlier call, the pages are already in the list.
+    // The pages may already be in the list, if make_private() has failed in an earlier call.
     if (!std::ranges::any_of(sharing->unshared_pages, is_same))
       sharing->unshared_pages.push_back(pages);
     any_unshared_ = true;
@@ -197,18 +200,18 @@ HeapPin::~HeapPin() { std::erase(heap_.sharing_.lock()->pins, this); }
 
 void HeapPin::pin(const Memory& memory) {
   unpin();
-  if (!std::ranges::any_of(memory, [&](const auto& part) { return heap_.overlaps_heap(part); }))
+  if (!std::ranges::any_of(memory, [&](const auto& range) { return heap_.overlaps_heap(range); }))
     return;
   auto sharing = heap_.sharing_.lock();
   pinned_memory_ = memory;
-  is_set_ = true;
+  is_pinned_ = true;
 }
 
 void HeapPin::unpin() {
-  if (!is_set_) return;
+  if (!is_pinned_) return;
   auto sharing = heap_.sharing_.lock();
   pinned_memory_ = {};
-  is_set_ = false;
+  is_pinned_ = false;
 }
 
 const Descriptor& SharedHeap::descriptor() const { return segment_->descriptor(); }

@@ -49,12 +49,12 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
   const auto* address = block.get();
   std::memset(block.get(), 0xff, 10'000);
   block.reset();
-  block = heap->allocate(20'000).value();  // a part of it was used before
+  block = heap->allocate(20'000).value();  // a part of this memory was used before
   EXPECT_EQ(block.get(), address);
   EXPECT_TRUE(all_zero(block.get(), 20'000));
 }
 
-// How many bytes of the machine's memory the segment uses.
+// Returns how many bytes of the machine's memory the segment uses.
 std::size_t bytes_in_use(const SharedHeap& heap) {
   struct stat attributes{};
   EXPECT_EQ(::fstat(heap.descriptor().get(), &attributes), 0);
@@ -211,7 +211,7 @@ TEST(SharedHeap, APeerRejectsLocationsOutside) {
   EXPECT_FALSE(heap->location_of(&on_the_stack, 1).has_value());
 }
 
-TEST(SharedHeap, RejectsAbsurdSizes) {
+TEST(SharedHeap, RejectsImpossibleSizes) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   EXPECT_FALSE(heap->allocate(~std::size_t{0}).ok());
   EXPECT_FALSE(heap->allocate(std::size_t{1} << 62).ok());
@@ -221,7 +221,8 @@ bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
   return std::all_of(begin, begin + bytes, [value](std::byte b) { return b == value; });
 }
 
-// The child frees more bytes than may be kept. If it acted as an owner, it would discard pages.
+// The child frees more bytes than the heap may keep. If the child acted as an owner, it would
+// discard pages.
 TEST(SharedHeap, ABlockFreedByAForkedChildRemainsTheParents) {
   constexpr std::size_t kBytes = 8 * kMiB;
   const auto heap = SharedHeap::create(kHeapBytes).value();
@@ -259,7 +260,7 @@ TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   std::memset(block.get() + 10'000, 6, 2'000'000);
   std::memset(peer->at(location, kBytes), 7, kBytes);
   EXPECT_TRUE(all_are(part.data(), part.size(), std::byte{6}));
-  // Only the pages of `part` become private: the peer still sees the memory beside them.
+  // Only the pages of `part` become private. The peer still sees the memory next to them.
   const auto pages = SharedHeap::pages_of(part);
   EXPECT_EQ(pages.data(), block.get() + 8192);
   EXPECT_TRUE(all_are(block.get() + 8192, 10'000 - 8192, std::byte{5}));
@@ -288,8 +289,8 @@ TEST(SharedHeap, MemoryTakenBackIsNeverSharedOrAllocatedAgain) {
   }
 }
 
-// Small blocks in the same page as memory that was taken back keep their bytes, and are no longer
-// shared either.
+// If small blocks are in the same page as memory that is no longer shared, they keep their bytes,
+// but are no longer shared either.
 TEST(SharedHeap, NeighboursInAPageThatWasTakenBackBecomePrivate) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   auto first = heap->allocate(300).value();
@@ -310,28 +311,29 @@ TEST(SharedHeap, PinnedPagesAreNotTakenBack) {
   constexpr std::size_t kBytes = 1 << 20;
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto block = heap->allocate(kBytes).value();
-  const std::span<const std::byte> whole(block.get(), kBytes);
+  const std::span<const std::byte> block_bytes(block.get(), kBytes);
   const int on_the_stack = 0;
   {
     HeapPin pin(*heap);
     HeapPin other(*heap);
     other.pin({std::span(reinterpret_cast<const std::byte*>(&on_the_stack), 1), {}});
-    pin.pin({whole.subspan(10, 1), whole.subspan(20'000, 1)});
-    EXPECT_EQ(heap->unshare(whole.subspan(4000, 1)).code(), StatusCode::kRetry) << "the same page";
-    EXPECT_EQ(heap->unshare(whole.subspan(19'000, 2000)).code(), StatusCode::kRetry);
-    EXPECT_TRUE(heap->location_of(whole.data(), kBytes).has_value());
-    EXPECT_TRUE(heap->unshare(whole.subspan(5000, 1)).ok()) << "another page";
-    pin.pin({whole.subspan(50'000, 1), {}});
-    EXPECT_TRUE(heap->unshare(whole.subspan(4000, 1)).ok());
-    EXPECT_EQ(heap->unshare(whole.subspan(50'000, 1)).code(), StatusCode::kRetry);
+    pin.pin({block_bytes.subspan(10, 1), block_bytes.subspan(20'000, 1)});
+    EXPECT_EQ(heap->unshare(block_bytes.subspan(4000, 1)).code(), StatusCode::kRetry)
+        << "the same page";
+    EXPECT_EQ(heap->unshare(block_bytes.subspan(19'000, 2000)).code(), StatusCode::kRetry);
+    EXPECT_TRUE(heap->location_of(block_bytes.data(), kBytes).has_value());
+    EXPECT_TRUE(heap->unshare(block_bytes.subspan(5000, 1)).ok()) << "another page";
+    pin.pin({block_bytes.subspan(50'000, 1), {}});
+    EXPECT_TRUE(heap->unshare(block_bytes.subspan(4000, 1)).ok());
+    EXPECT_EQ(heap->unshare(block_bytes.subspan(50'000, 1)).code(), StatusCode::kRetry);
     pin.unpin();
-    EXPECT_TRUE(heap->unshare(whole.subspan(50'000, 1)).ok());
-    pin.pin({whole.subspan(100'000, 1), {}});
+    EXPECT_TRUE(heap->unshare(block_bytes.subspan(50'000, 1)).ok());
+    pin.pin({block_bytes.subspan(100'000, 1), {}});
   }
-  EXPECT_TRUE(heap->unshare(whole.subspan(100'000, 1)).ok()) << "the pin is gone";
+  EXPECT_TRUE(heap->unshare(block_bytes.subspan(100'000, 1)).ok()) << "the pin is gone";
 }
 
-// While the pages become private, no store of another thread may be lost.
+// While pages become private, stores of other threads must not be lost.
 TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   if (::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr)
     GTEST_SKIP() << "the thread sanitizer counts a mapping over memory in use as a store";
@@ -352,8 +354,8 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   unshared = true;
 }
 
-// The threads free more bytes than may be kept, so pages are often discarded while another thread
-// allocates.
+// The threads free more bytes than the heap may keep. So the heap often discards pages while
+// another thread allocates.
 TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
   constexpr std::size_t kStride = 4096;
   const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than the threads use

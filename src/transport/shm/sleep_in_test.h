@@ -13,10 +13,10 @@ namespace farandole {
 
 // Sleeps with a ticket from prepare_sleep(). Returns false if no doorbell rang.
 inline bool sleep_and_see_bell(Doorbells& doorbells, std::uint32_t ticket) {
-  constexpr auto kHangGuard = std::chrono::seconds(60);
+  constexpr auto kTestTimeout = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();
-  doorbells.sleep(ticket, kHangGuard);
-  return std::chrono::steady_clock::now() - begin < kHangGuard;
+  doorbells.sleep(ticket, kTestTimeout);
+  return std::chrono::steady_clock::now() - begin < kTestTimeout;
 }
 
 template <class Ready>

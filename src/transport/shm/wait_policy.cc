@@ -10,43 +10,43 @@ namespace farandole {
 
 void WaitPolicy::begin_wait(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
-  // If all yields of the last wait were short, yielding is useful again. So after the next long
-  // yield, fewer waits will skip their yields.
+  // If all yields of the last wait were short, yielding is useful again. So fewer waits will skip
+  // their yields after the next long yield.
   if (all_yields_short_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   all_yields_short_ = false;
   asleep_ = false;
   polls_ = 0;
   if (skipped_waits_ > 0) {
     --skipped_waits_;
-    yields_ = kYields;
+    yields_ = kYieldsBeforeSleep;
   } else {
     yields_ = 0;
   }
 }
 
-WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
+WaitPolicy::Action WaitPolicy::next_action(const Clock& clock) {
   if (asleep_) begin_wait(clock);
   if (yielded_) learn_from_yield(clock);
   if (has_own_core_) return next_while_spinning(clock);
-  if (polls_ < kPolls) {
+  if (polls_ < kPollsBeforeYield) {
     ++polls_;
     return Action::kPoll;
   }
-  return yields_ < kYields ? yield(clock.now()) : sleep();
+  return yields_ < kYieldsBeforeSleep ? yield(clock.now()) : sleep();
 }
 
 WaitPolicy::Action WaitPolicy::next_while_spinning(const Clock& clock) {
   const int polls = polls_++;
-  if (polls % kPollsPerReading == kPollsBeforeReading) {
+  if (polls % kPollsPerClockRead == kPollsBeforeClockRead) {
     const TimePoint now = clock.now();
-    if (polls == kPollsBeforeReading) spin_began_ = now;
-    if (yields_ < kYields) {
-      if (now - spin_began_ >= kSpinBeforeYields) return yield(now);
-    } else if (now - spin_began_ >= kSpin) {
+    if (polls == kPollsBeforeClockRead) spin_began_ = now;
+    if (yields_ < kYieldsBeforeSleep) {
+      if (now - spin_began_ >= kSpinTimeBeforeYields) return yield(now);
+    } else if (now - spin_began_ >= kSpinTime) {
       return sleep();
     }
   }
-  return polls < kChecks ? Action::kCheck : Action::kPoll;
+  return polls < kChecksBeforePause ? Action::kCheck : Action::kPoll;
 }
 
 WaitPolicy::Action WaitPolicy::yield(TimePoint now) {
@@ -63,16 +63,16 @@ WaitPolicy::Action WaitPolicy::sleep() {
 
 void WaitPolicy::learn_from_yield(const Clock& clock) {
   yielded_ = false;
-  all_yields_short_ = clock.now() - yield_began_ < kLongYield;
+  all_yields_short_ = clock.now() - yield_began_ < kLongYieldTime;
   if (all_yields_short_) return;
-  yields_ = kYields;
+  yields_ = kYieldsBeforeSleep;
   if (has_own_core_) skipped_waits_next_ = kSkippedWaitsMax;
   skipped_waits_ = skipped_waits_next_;
   skipped_waits_next_ = std::min(kSkippedWaitsMax, skipped_waits_next_ * 2);
 }
 
 bool wait_awake(WaitPolicy& policy, const Clock& clock) {
-  switch (policy.next(clock)) {
+  switch (policy.next_action(clock)) {
     case WaitPolicy::Action::kCheck:
       return true;
     case WaitPolicy::Action::kPoll:

@@ -24,7 +24,7 @@ Counts run_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = micr
   Counts counts;
   policy.begin_wait(clock);
   for (;;) {
-    switch (policy.next(clock)) {
+    switch (policy.next_action(clock)) {
       case Action::kCheck:
         ++counts.checks;
         clock.advance(std::chrono::nanoseconds(10));
@@ -56,10 +56,10 @@ TEST(WaitPolicy, SpinsAndSometimesYieldsWhenEveryRankHasACore) {
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait) {
     const auto counts = run_wait(policy, clock, {});
-    EXPECT_EQ(counts.checks, WaitPolicy::kChecks);
-    EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
-    EXPECT_LE(counts.polls, WaitPolicy::kPollsPerReading * (WaitPolicy::kYields + 2));
-    EXPECT_EQ(counts.yields, WaitPolicy::kYields);
+    EXPECT_EQ(counts.checks, WaitPolicy::kChecksBeforePause);
+    EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerClockRead);
+    EXPECT_LE(counts.polls, WaitPolicy::kPollsPerClockRead * (WaitPolicy::kYieldsBeforeSleep + 2));
+    EXPECT_EQ(counts.yields, WaitPolicy::kYieldsBeforeSleep);
   }
 }
 
@@ -69,19 +69,19 @@ TEST(WaitPolicy, DoesNotYieldInAShortWait) {
   policy.begin_wait(clock);
   // The clock is read at 2 µs, 6 µs and 10 µs.
   for (; clock.now().time_since_epoch() < microseconds(10); clock.advance(nanoseconds(500)))
-    EXPECT_EQ(policy.next(clock), Action::kCheck);
-  EXPECT_EQ(policy.next(clock), Action::kYield);
+    EXPECT_EQ(policy.next_action(clock), Action::kCheck);
+  EXPECT_EQ(policy.next_action(clock), Action::kYield);
 }
 
-// A check that asks several sockets takes microseconds, so 64 checks take longer than others on
-// this core can wait.
+// If a check includes several sockets, it takes microseconds. Then 64 checks without a yield would
+// block other ranks on this core for too long.
 TEST(WaitPolicy, YieldsDuringSlowChecks) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;
   policy.begin_wait(clock);
   int checks = 0;
-  for (; policy.next(clock) != Action::kYield; ++checks) clock.advance(microseconds(2));
-  EXPECT_EQ(checks, WaitPolicy::kPollsBeforeReading + WaitPolicy::kPollsPerReading);
+  for (; policy.next_action(clock) != Action::kYield; ++checks) clock.advance(microseconds(2));
+  EXPECT_EQ(checks, WaitPolicy::kPollsBeforeClockRead + WaitPolicy::kPollsPerClockRead);
 }
 
 TEST(WaitPolicy, OneLongYieldEndsTheYieldsOfARankWithItsOwnCoreForLong) {
@@ -96,7 +96,7 @@ TEST(WaitPolicy, SpinsAgainAfterASleep) {
   WaitPolicy policy(1, 2);
   SimulatedClock clock;
   run_wait(policy, clock);
-  EXPECT_EQ(policy.next(clock), Action::kCheck);
+  EXPECT_EQ(policy.next_action(clock), Action::kCheck);
 }
 
 TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
@@ -105,8 +105,8 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   for (int wait = 0; wait < 3; ++wait) {
     const auto counts = run_wait(policy, clock);
     EXPECT_EQ(counts.checks, 0);
-    EXPECT_EQ(counts.polls, WaitPolicy::kPolls);
-    EXPECT_EQ(counts.yields, WaitPolicy::kYields);
+    EXPECT_EQ(counts.polls, WaitPolicy::kPollsBeforeYield);
+    EXPECT_EQ(counts.yields, WaitPolicy::kYieldsBeforeSleep);
   }
 }
 
@@ -114,7 +114,7 @@ TEST(WaitPolicy, WaitAwakeFollowsThePolicyUntilItSleeps) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   policy.begin_wait(clock);
-  for (int i = 0; i < WaitPolicy::kPolls + WaitPolicy::kYields; ++i)
+  for (int i = 0; i < WaitPolicy::kPollsBeforeYield + WaitPolicy::kYieldsBeforeSleep; ++i)
     EXPECT_TRUE(wait_awake(policy, clock));
   EXPECT_FALSE(wait_awake(policy, clock));
 }
@@ -130,14 +130,14 @@ TEST(WaitPolicy, YieldsToWorkingRanksDoNotEndYielding) {
   WaitPolicy policy(8, 2);
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait)
-    EXPECT_EQ(run_wait(policy, clock, microseconds(400)).yields, WaitPolicy::kYields);
+    EXPECT_EQ(run_wait(policy, clock, microseconds(400)).yields, WaitPolicy::kYieldsBeforeSleep);
 }
 
 TEST(WaitPolicy, ALongYieldCountsAlsoIfTheWaitEndsDuringIt) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   policy.begin_wait(clock);
-  while (policy.next(clock) != Action::kYield) clock.advance(microseconds(1));
+  while (policy.next_action(clock) != Action::kYield) clock.advance(microseconds(1));
   clock.advance(milliseconds(3));  // the wait ends during this yield
   EXPECT_EQ(count_waits_until_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }

@@ -1,9 +1,10 @@
-// LD_PRELOAD shim: lets the n-th system call of one process of a job fail or do less than asked. It
-// counts only calls that come from Farandole's own code, in the launcher or in one worker:
+// LD_PRELOAD shim: lets the n-th system call of one process of a job fail or do less than
+// requested. It counts only calls that come from Farandole's own code, in the launcher or in one
+// worker:
 //   FAULT_TARGET   launcher, or the number of a rank
 //   FAULT_KIND     EINTR, EAGAIN, ENOBUFS, SHORT, or LIMIT (a system limit is reached)
 //   FAULT_NUMBER   n, counted over the calls that can fail this way; 0: none fails, all are counted
-//   FAULT_COUNTERS a file of 16 bytes: how many such calls there were, and how many faults
+//   FAULT_COUNTERS a file of 16 bytes: the number of such calls, and the number of faults
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,12 +28,12 @@ struct counters {
 };
 
 static struct counters* counters;
-static const char* kind;
-static long number;
+static const char* chosen_kind;
+static long faulty_call;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-__attribute__((constructor)) static void begin(void) {
+__attribute__((constructor)) static void read_settings(void) {
   const char* target = getenv("FAULT_TARGET");
   const char* file = getenv("FAULT_COUNTERS");
   const char* rank = getenv("FARANDOLE_RANK");
@@ -44,12 +45,12 @@ __attribute__((constructor)) static void begin(void) {
       REAL(mmap)(NULL, sizeof(struct counters), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   close(descriptor);
   if (memory == MAP_FAILED) abort();
-  kind = getenv("FAULT_KIND");
-  number = atol(getenv("FAULT_NUMBER"));
+  chosen_kind = getenv("FAULT_KIND");
+  faulty_call = atol(getenv("FAULT_NUMBER"));
   counters = memory;
 }
 
-static int is_farandole(void* caller) {
+static int is_in_farandole(void* caller) {
   Dl_info info;
   if (dladdr(caller, &info) == 0 || info.dli_fname == NULL) return 0;
   const char* slash = strrchr(info.dli_fname, '/');
@@ -59,16 +60,17 @@ static int is_farandole(void* caller) {
 
 // Counts this call. If it is the one to fail, sets errno to `error` and returns 1.
 static int inject_fault(const char* fault_kind, int error, void* caller) {
-  if (counters == NULL || strcmp(kind, fault_kind) != 0 || !is_farandole(caller)) return 0;
-  if (atomic_fetch_add(&counters->calls, 1) + 1 != number) return 0;
+  if (counters == NULL || strcmp(chosen_kind, fault_kind) != 0 || !is_in_farandole(caller))
+    return 0;
+  if (atomic_fetch_add(&counters->calls, 1) + 1 != faulty_call) return 0;
   atomic_fetch_add(&counters->faults, 1);
   errno = error;
   return 1;
 }
 
 static int is_stream(int descriptor) {
-  struct stat facts;
-  return fstat(descriptor, &facts) == 0 && (S_ISFIFO(facts.st_mode) || S_ISREG(facts.st_mode));
+  struct stat status;
+  return fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
 }
 
 static int never_blocks(int descriptor) {
@@ -184,12 +186,13 @@ int fcntl(int descriptor, int command, ...) {
   return REAL(fcntl)(descriptor, command, argument);
 }
 
-long syscall(long which, ...) {
+long syscall(long call_number, ...) {
   va_list arguments;
-  va_start(arguments, which);
+  va_start(arguments, call_number);
   long values[6];
   for (int i = 0; i < 6; ++i) values[i] = va_arg(arguments, long);
   va_end(arguments);
-  if (which == SYS_pidfd_open && LIMITED(EMFILE)) return -1;
-  return REAL(syscall)(which, values[0], values[1], values[2], values[3], values[4], values[5]);
+  if (call_number == SYS_pidfd_open && LIMITED(EMFILE)) return -1;
+  return REAL(syscall)(call_number, values[0], values[1], values[2], values[3], values[4],
+                       values[5]);
 }

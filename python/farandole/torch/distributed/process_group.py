@@ -38,14 +38,14 @@ from farandole.torch.distributed import rendezvous
 from farandole.torch.distributed.other_backends import (
     GroupSpec,
     OtherBackends,
-    backends_in_helper,
     backends_of_new_group,
-    torch_group,
+    backends_of_unfinished_group,
+    make_torch_group,
 )
 from farandole.torch.distributed.reductions import (
-    Bitwise,
+    BitwiseFunction,
     Reduction,
-    check_bitwise,
+    check_bitwise_dtype,
     reduction_of,
 )
 from farandole.torch.distributed.sparse import (
@@ -60,7 +60,7 @@ from farandole.torch.distributed.tensor_lists import (
     check_pairs,
     split_by_rows,
 )
-from farandole.torch.distributed.work import MAKE_AGAIN, Work, explained
+from farandole.torch.distributed.work import REINITIALIZE_ADVICE, Work, with_advice
 from farandole.torch.dynamo import outside_dynamo
 from farandole.torch.tensors import (
     DTYPE_CODES,
@@ -71,38 +71,38 @@ from farandole.torch.tensors import (
     is_contiguous_on_host,
     view_of,
 )
-from farandole_torch_backend import NAME
+from farandole_torch_backend import BACKEND_NAME
 
 Tensors = Sequence[torch.Tensor]
 Result = TypeVar("Result")
 
 
-class _Made:
-    """The groups that this process has made in the job with this number. All members of a job have
-    the same counts, even if some of them are new in an elastic job."""
+class _GroupCounts:
+    """Counts the groups that this process has made in the job with this number. The counts begin
+    again in each job, so that they are the same on all members, also on new ones."""
 
     def __init__(self, job: int) -> None:
         self.job = job
         # Numbers the default groups. torch gives the same names again after
         # destroy_process_group(), and messages of an older group must not match those of a newer
         # one.
-        self.worlds = itertools.count()
+        self.world_numbers = itertools.count()
         # For each tuple of ranks, the groups that these ranks have made without the other ranks.
-        self.member_groups: Counter[tuple[int, ...]] = Counter()
+        self.member_group_counts: Counter[tuple[int, ...]] = Counter()
 
 
-_made_before = _Made(0)
+_group_counts = _GroupCounts(0)
 
 
-def _made() -> _Made:
-    global _made_before  # noqa: PLW0603
-    if _made_before.job != core.job_number():
-        if _made_before.job > 0:
+def _current_group_counts() -> _GroupCounts:
+    global _group_counts  # noqa: PLW0603
+    if _group_counts.job != core.job_number():
+        if _group_counts.job > 0:
             # A DistributedDataParallel that has lost its job in backward() still has its hooks at
-            # the parameters, and is part of a cycle.
+            # the parameters. It is part of a reference cycle, so only this call frees it.
             gc.collect()
-        _made_before = _Made(core.job_number())
-    return _made_before
+        _group_counts = _GroupCounts(core.job_number())
+    return _group_counts
 
 
 def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
@@ -111,38 +111,40 @@ def make_process_group(options: Any, _backend_options: object) -> ProcessGroup:
     ranks, rank, size = options.global_ranks_in_group, options.group_rank, options.group_size
     spec = GroupSpec(ranks, rank, size, options.store, options.group_id, options.timeout)
     if ranks and list(ranks) != list(range(dist.get_world_size())):
-        spec = _among_members(spec)
-        made = _group_of_members(spec, options.group_id)
+        spec = _with_common_name(spec)
+        process_group = _group_of_members(spec, options.group_id)
     else:
         rendezvous.join(options.store, rank, size)
-        made = ProcessGroup(global_process_set, options.group_id, next(_made().worlds))
-        made._has_joined, made._store = True, options.store
-    made._add_others(backends_in_helper(), spec)
-    return made
+        process_group = ProcessGroup(
+            global_process_set, options.group_id, next(_current_group_counts().world_numbers)
+        )
+        process_group._has_joined, process_group._store = True, options.store
+    process_group._add_other_backends(backends_of_unfinished_group(), spec)
+    return process_group
 
 
-def _among_members(spec: GroupSpec) -> GroupSpec:
+def _with_common_name(spec: GroupSpec) -> GroupSpec:
     """Return the spec with a name that is the same on all members. If only the members make the
-    group, torch's name contains the number of groups of this rank, which may differ between the
-    members."""
-    counts = _made().member_groups
+    group, torch's name contains the number of groups that this rank has made, which may differ
+    between the members."""
+    counts = _current_group_counts().member_group_counts
     number = counts[tuple(spec.ranks)]
     counts[tuple(spec.ranks)] += 1
-    key = f"{'-'.join(map(str, spec.ranks))}.{number}"
-    store = dist.PrefixStore(f"farandole/members/{key}/", c10d._get_default_store())
-    return spec._replace(name=key, store=store)
+    common_name = f"{'-'.join(map(str, spec.ranks))}.{number}"
+    store = dist.PrefixStore(f"farandole/members/{common_name}/", c10d._get_default_store())
+    return spec._replace(name=common_name, store=store)
 
 
-def _group_of_members(spec: GroupSpec, name: str, world: int = 0) -> ProcessGroup:
+def _group_of_members(spec: GroupSpec, name: str, world_number: int = 0) -> ProcessGroup:
     """Make a group for which torch calls only the members. If the program has made a group of the
     same ranks on all ranks, use that group. Otherwise these ranks get an engine of their own."""
     group = lifecycle.group_of(spec.ranks) if lifecycle.is_initialized() else None
     if group is not None and group.included() and group.rank() == spec.rank:
-        return ProcessGroup(group, name, world, spec.name)
-    engine = rendezvous.join_some_ranks(spec.store, spec.rank, spec.size)
+        return ProcessGroup(group, name, world_number, spec.name)
+    engine = rendezvous.start_engine_of_some_ranks(spec.store, spec.rank, spec.size)
     group = Group(range(spec.size))
     group.register(0, list(range(spec.size)), spec.rank)
-    return ProcessGroup(group, name, world, spec.name, engine)
+    return ProcessGroup(group, name, world_number, spec.name, engine)
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -150,37 +152,37 @@ def _group_of(ranks: Sequence[int]) -> Group:
     try:
         return lifecycle.lasting_group_of(ranks)
     except GroupLostError as error:
-        raise explained(error) from None
+        raise with_advice(error) from None
 
 
-def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
+def _announce_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
     """Decorate an operation so that it announces the error if this rank cannot make the call. The
     other ranks then get the error from their call. This rank counts the failed call too, so that
     the numbers of later calls still agree."""
 
     @functools.wraps(operation)
     def start_or_announce(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
-        if self._others is not None:
-            other = self._others.operation(operation.__name__, tensors)
-            if other is not None:
-                return other(*tensors, **options)
+        if self._other_backends is not None:
+            other_operation = self._other_backends.operation(operation.__name__, tensors)
+            if other_operation is not None:
+                return other_operation(*tensors, **options)
         self._check_job()
-        first = self._call_count
+        first_call = self._call_count
         try:
             return operation(self, *tensors, **options)
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
-                raise explained(error) from None  # the group has ended, so no rank waits
-            self._call_count = first + _count_of_calls(operation.__name__, tensors)
-            for number in range(first, self._call_count):
-                name, text = f"{self._prefix}{number}", text_for_other_ranks(error)
-                self._announce(core.invalid_call(name, self._number, text))
+                raise with_advice(error) from None  # the group has ended, so no rank waits
+            self._call_count = first_call + _count_calls(operation.__name__, tensors)
+            for number in range(first_call, self._call_count):
+                name, text = f"{self._name_prefix}{number}", text_for_other_ranks(error)
+                self._announce(core.invalid_call(name, self._group_number, text))
             raise
 
     return outside_dynamo(start_or_announce)
 
 
-def _count_of_calls(operation: str, tensors: Sequence[Any]) -> int:
+def _count_calls(operation: str, tensors: Sequence[Any]) -> int:
     """Return how many calls of the engine an operation with these arguments makes: a coalesced
     operation makes one call for each of its tensors."""
     if not operation.endswith("_coalesced"):
@@ -196,29 +198,29 @@ class ProcessGroup(dist.ProcessGroup):
         self,
         group: Group,
         name: str,
-        world: int = 0,
-        key: str = "",
+        world_number: int = 0,
+        common_name: str = "",
         engine: core.Engine | None = None,
     ) -> None:
         """Make a process group. `name` is torch's name of the group. If it differs between the
-        members, `key` is the group's name in calls. `engine` is the engine of the members, if it is
-        not the engine of the job."""
+        members, `common_name` is the group's name in calls. `engine` is set if the members have an
+        engine of their own."""
         super().__init__(group.rank(), group.size())
         self._name, self._description = name, "undefined"
         self._ranks = tuple(group.ranks or ())
-        self._number = group.number()
+        self._group_number = group.number()
         self._size = len(self._ranks)
-        self._world = world
-        self._channel = f"{world}.{key or name}"
-        # Names contain the number of the default process group (`world`), because calls of an
-        # earlier one may still be in flight.
-        self._prefix = f"torch.group{self._channel}."
+        self._world_number = world_number
+        self._channel = f"{world_number}.{common_name or name}"
+        # Names contain the number of the default process group (`world_number`), because calls of
+        # an earlier default group may still be in flight.
+        self._name_prefix = f"torch.group{self._channel}."
         self._call_count = 0  # the number of calls so far
         self._engine = engine
         self._job = core.job_number()
         self._has_joined = False
         self._store: dist.Store | None = None
-        self._others: OtherBackends | None = None
+        self._other_backends: OtherBackends | None = None
         # For each source, destination and tag, the numbers of the next messages.
         self._message_numbers: dict[tuple[str, int], Iterator[int]] = {}
 
@@ -246,8 +248,8 @@ class ProcessGroup(dist.ProcessGroup):
     supports_coalescing = supports_splitting = supports_time_estimate = supports_shrinking = False
 
     def _get_backend(self, device: object) -> Any:
-        if self._others is not None and self._others.serves(device):
-            return self._others.backend(device)
+        if self._other_backends is not None and self._other_backends.serves(device):
+            return self._other_backends.backend(device)
         return self
 
     def supports_tensor_alloc(self, device: object) -> bool:
@@ -255,23 +257,26 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")] if self._others is None else self._others.devices
+        return (
+            [torch.device("cpu")] if self._other_backends is None else self._other_backends.devices
+        )
 
-    def _add_others(self, backends: Mapping[str, str], spec: GroupSpec) -> None:
+    def _add_other_backends(self, backends: Mapping[str, str], spec: GroupSpec) -> None:
         """Make the other backends that a string such as cpu:gloo,cuda:farandole names."""
-        if set(backends.values()) - {NAME}:
-            self._others = OtherBackends(backends, spec)
+        if set(backends.values()) - {BACKEND_NAME}:
+            self._other_backends = OtherBackends(backends, spec)
 
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
     def _check_job(self) -> None:
-        """Raise if the job was formed again after this group was made. Its ranks, its size and the
-        numbers of its calls may be wrong now, and would give wrong results or a hang."""
+        """Raise MisuseError if the job was formed again after this group was made. Its ranks, its
+        size and the numbers of its calls may be wrong now, and would give wrong results or a
+        hang."""
         if self._engine is None and self._job != core.job_number():
             raise MisuseError(
                 "this process group was made before the job was formed again, so its ranks may be "
-                f"wrong: {MAKE_AGAIN}"
+                f"wrong: {REINITIALIZE_ADVICE}"
             )
 
     # Making groups of some ranks, and ending a group.
@@ -295,34 +300,38 @@ class ProcessGroup(dist.ProcessGroup):
         store = dist.PrefixStore(f"{group_name}/", self._store)
         rank = list(ranks).index(self.rank()) if is_member else -1
         spec = GroupSpec(ranks, rank, len(ranks), store, group_name, timeout)
-        # If only the members make a group, torch's name of the group is a digest, not a number. The
-        # groups that the engine adds have ascending ranks. So if the ranks are not ascending, only
-        # the members make the group here.
+        # Only the members make the group in two cases. In the first one, only they have called
+        # new_group(): then torch's name of the group is a digest and not a number. In the second
+        # one, the ranks are not ascending: the job's engine adds only groups with ascending ranks.
         is_made_by_members = not group_name.isdigit() or list(ranks) != sorted(ranks)
         if is_made_by_members and is_member:
-            spec = _among_members(spec)
-        if backends and NAME not in backends.values():
-            return torch_group(backends, spec) if is_member else None
+            spec = _with_common_name(spec)
+        if backends and BACKEND_NAME not in backends.values():
+            return make_torch_group(backends, spec) if is_member else None
         if is_made_by_members:
-            made = _group_of_members(spec, group_name, self._world) if is_member else None
+            process_group = (
+                _group_of_members(spec, group_name, self._world_number) if is_member else None
+            )
         else:
             group = _group_of(ranks)
-            made = ProcessGroup(group, group_name, self._world) if is_member else None
-        if made is None:
+            process_group = (
+                ProcessGroup(group, group_name, self._world_number) if is_member else None
+            )
+        if process_group is None:
             return None
-        made._add_others(backends, spec)
-        made.setGroupDesc(group_desc or "undefined")
-        return made
+        process_group._add_other_backends(backends, spec)
+        process_group.setGroupDesc(group_desc or "undefined")
+        return process_group
 
     def shutdown(self) -> None:
         """End the group. destroy_process_group() calls it. If init_process_group() has joined the
-        engine's job, this process leaves the job when the last group that make_process_group() has
-        made ends."""
-        if self._others is not None:
-            self._others.shutdown()
-            self._others = None
+        engine's job, this process leaves the job when its last group from make_process_group()
+        ends."""
+        if self._other_backends is not None:
+            self._other_backends.shutdown()
+            self._other_backends = None
         if self._engine is not None:
-            lifecycle.leave_some_ranks(self._engine)
+            lifecycle.end_engine_of_some_ranks(self._engine)
         if self._has_joined:
             self._has_joined = False
             rendezvous.leave()
@@ -331,19 +340,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Reductions.
 
-    @_announces_errors
+    @_announce_errors
     def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Work:  # noqa: B008
         (tensor,) = tensors
         return self._start(self._allreduce(tensor, reduction_of(opts.reduceOp)), opts, tensors)
 
-    @_announces_errors
+    @_announce_errors
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         return self._start_all(
             [self._allreduce(each, reduction) for each in tensors], opts, tensors
         )
 
-    @_announces_errors
+    @_announce_errors
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         reduction = reduction_of(opts.reduceOp)
@@ -351,7 +360,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._start(self._allreduce(tensor, reduction), opts, tensors)
         return self._start(self._allreduce(tensor.clone(), reduction), opts, tensors)
 
-    @_announces_errors
+    @_announce_errors
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         """Reduce lists of tensors, and give each rank one of the sums. The tensors of a list may
         have different sizes."""
@@ -359,22 +368,22 @@ class ProcessGroup(dist.ProcessGroup):
         reduction = reduction_of(opts.reduceOp)
         check_count("reduce_scatter", "inputs", inputs, self._size)
         check_dtypes("reduce_scatter", [output, *inputs])
-        whole = _concatenated(inputs)
+        all_inputs = _concatenated(inputs)
         if all(part.numel() == output.numel() for part in inputs):
-            return self._start(self._reduce_scatter(output, whole, reduction), opts, outputs)
-        parts = whole.split([part.numel() for part in inputs])
-        call = self._allreduce(whole, reduction)
-        mine = parts[self.rank()]
-        return self._start(_followed_by(call, lambda: _copy(output, mine)), opts, outputs)
+            return self._start(self._reduce_scatter(output, all_inputs, reduction), opts, outputs)
+        parts = all_inputs.split([part.numel() for part in inputs])
+        call = self._allreduce(all_inputs, reduction)
+        own_part = parts[self.rank()]
+        return self._start(_followed_by(call, lambda: _copy(output, own_part)), opts, outputs)
 
-    @_announces_errors
+    @_announce_errors
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         call = self._reduce_scatter(output, input, reduction_of(opts.reduceOp))
         return self._start(call, opts, [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
-    @_announces_errors
+    @_announce_errors
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs)
@@ -387,18 +396,18 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Operations that move data without reducing it.
 
-    @_announces_errors
+    @_announce_errors
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
         call = self._in_place(
-            lambda view: core.broadcast(name, self._number, view, root),
+            lambda view: core.broadcast(name, self._group_number, view, root),
             tensor,
             core.Engine.check_outcome,
         )
         return self._start(call, opts, tensors)
 
-    @_announces_errors
+    @_announce_errors
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Gather the tensors of all ranks. They may have different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
@@ -406,7 +415,7 @@ class ProcessGroup(dist.ProcessGroup):
         check_dtypes("all_gather", [tensor, *outputs])
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
-    @_announces_errors
+    @_announce_errors
     def allgather_coalesced(
         self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -420,7 +429,7 @@ class ProcessGroup(dist.ProcessGroup):
         calls = [self._allgather(*pair) for pair in zip(outputs_by_input, inputs, strict=True)]
         return self._start_all(calls, opts, list(itertools.chain(*output_lists)))
 
-    @_announces_errors
+    @_announce_errors
     def all_gather_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
     ) -> Work:
@@ -428,7 +437,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     _allgather_base = all_gather_single
 
-    @_announces_errors
+    @_announce_errors
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -438,7 +447,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    @_announces_errors
+    @_announce_errors
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         check_count("all_to_all", "outputs", outputs, self._size)
         check_count("all_to_all", "inputs", inputs, self._size)
@@ -446,7 +455,7 @@ class ProcessGroup(dist.ProcessGroup):
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
-    @_announces_errors
+    @_announce_errors
     # size waiver: torch's arguments
     def all_to_all_single(
         self,
@@ -460,44 +469,48 @@ class ProcessGroup(dist.ProcessGroup):
         rows."""
         check_dtypes("all_to_all_single", [input, output])
         memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        shares = split_by_rows("output", memory, output_split_sizes, self._size)
-        parts = split_by_rows("input", input, input_split_sizes, self._size)
-        splits = [part.numel() for part in parts]
-        call = self._alltoall(shares, input.reshape(-1), splits)
+        output_parts = split_by_rows("output", memory, output_split_sizes, self._size)
+        input_parts = split_by_rows("input", input, input_split_sizes, self._size)
+        splits = [part.numel() for part in input_parts]
+        call = self._alltoall(output_parts, input.reshape(-1), splits)
         if memory is not output:
             call = _followed_by(call, lambda: _copy(output, memory))
         return self._start(call, opts, [output])
 
     alltoall_base = all_to_all_single
 
-    @_announces_errors
+    @_announce_errors
     def gather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         (tensor,) = inputs
         splits = [0] * self._size
         splits[opts.rootRank] = tensor.numel()
         outputs = (
-            output_lists[0] if opts.rootRank == self.rank() else _empty_tensors(tensor, self._size)
+            output_lists[0]
+            if opts.rootRank == self.rank()
+            else _tensors_without_elements(tensor, self._size)
         )
         check_count("gather", "outputs", outputs, self._size)
         check_dtypes("gather", [tensor, *outputs])
         return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
-    @_announces_errors
+    @_announce_errors
     def scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
         inputs = (
-            input_lists[0] if opts.rootRank == self.rank() else _empty_tensors(output, self._size)
+            input_lists[0]
+            if opts.rootRank == self.rank()
+            else _tensors_without_elements(output, self._size)
         )
         check_count("scatter", "inputs", inputs, self._size)
         check_dtypes("scatter", [output, *inputs])
-        received = _empty_tensors(output, self._size)
+        received = _tensors_without_elements(output, self._size)
         received[opts.rootRank] = output
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(received, _concatenated(inputs), splits), opts, outputs)
 
-    @_announces_errors
+    @_announce_errors
     def barrier(self, opts: Any = None) -> Work:
-        call = core.barrier(self._next_name(), self._number)
+        call = core.barrier(self._next_name(), self._group_number)
         return self._start(PreparedCall(call, None, core.Engine.check_outcome), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
@@ -508,71 +521,79 @@ class ProcessGroup(dist.ProcessGroup):
     # Sending and receiving.
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
-        """Send a tensor. The call is done when the other rank has taken the tensor, or earlier if
-        the tensor has at most 8 KiB."""
-        return self._message(core.send, tensors, destination, tag)
+        """Send a tensor. The call is done when the other rank has received the tensor. If the
+        tensor has at most 8 KiB, the call may be done earlier."""
+        return self._start_message(core.send, tensors, destination, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
-        return self._message(core.recv, tensors, source, tag)
+        return self._start_message(core.recv, tensors, source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
-        return self._message(core.recv, tensors, None, tag)
+        return self._start_message(core.recv, tensors, None, tag)
 
     @outside_dynamo
-    def _message(self, make: Any, tensors: Tensors, peer: int | None, tag: int) -> Work:
+    def _start_message(self, make_call: Any, tensors: Tensors, peer: int | None, tag: int) -> Work:
         """Start a send, or a receive from the peer or from any rank. The ranks match messages by
-        this process group and by tag; the name is for people."""
+        this process group and by tag; the name only appears in messages to people."""
         (tensor,) = tensors
         if peer is not None and not 0 <= peer < self._size:
-            last = self._size - 1
+            last_rank = self._size - 1
             raise CallError(
-                f"there is no rank {peer} in this process group; its ranks are 0 to {last}"
+                f"there is no rank {peer} in this process group; its ranks are 0 to {last_rank}"
             )
-        if self._others is not None and self._others.serves(tensor.device):
-            kind = "send" if make is core.send else "recv_anysource" if peer is None else "recv"
-            end = () if peer is None else (peer,)
-            work: Work = self._others.operation(kind, tensors)(list(tensors), *end, tag)
+        if self._other_backends is not None and self._other_backends.serves(tensor.device):
+            operation_name = (
+                "send" if make_call is core.send else "recv_anysource" if peer is None else "recv"
+            )
+            peer_arguments = () if peer is None else (peer,)
+            work: Work = self._other_backends.operation(operation_name, tensors)(
+                list(tensors), *peer_arguments, tag
+            )
             return work
         self._check_job()
-        other = "any" if peer is None else str(peer)
-        ends = f"{self.rank()}to{other}" if make is core.send else f"{other}to{self.rank()}"
+        peer_text = "any" if peer is None else str(peer)
+        direction = (
+            f"{self.rank()}to{peer_text}"
+            if make_call is core.send
+            else f"{peer_text}to{self.rank()}"
+        )
         # Several threads may send: setdefault() and next() are atomic.
-        number = next(self._message_numbers.setdefault((ends, tag), itertools.count()))
-        name = f"{self._prefix}{ends}.tag{tag}.{number}"
+        number = next(self._message_numbers.setdefault((direction, tag), itertools.count()))
+        name = f"{self._name_prefix}{direction}.tag{tag}.{number}"
         message = (-1 if peer is None else self._ranks[peer], tag, self._channel)
         try:
             call = self._in_place(
-                lambda view: make(name, self._number, view, message, ""),
+                lambda view: make_call(name, self._group_number, view, message, ""),
                 tensor,
                 core.Engine.peek_source,
-                writes=make is core.recv,
+                writes_tensor=make_call is core.recv,
             )
         except Exception as error:
             view, text = core.BufferView(0, (0,), 0, 0), text_for_other_ranks(error)
-            self._announce(make(name, self._number, view, message, text))
+            self._announce(make_call(name, self._group_number, view, message, text))
             raise
         try:
-            return Work(start(call, engine=self._engine), tensors, self._source_of)
+            return Work(start(call, engine=self._engine), tensors, self._rank_of_sender)
         except GroupLostError as error:
-            raise explained(error) from None
+            raise with_advice(error) from None
 
-    def _source_of(self, source: int) -> int:
-        """Return the rank in this group that has sent, or -1 if the call was a send."""
+    def _rank_of_sender(self, source: int) -> int:
+        """Return the rank in this group that has sent the message, or -1 if the call was a send."""
         return -1 if source < 0 else self._ranks.index(source)
 
     # Making and starting calls of the engine.
 
     def _next_name(self) -> str:
         self._call_count += 1
-        return f"{self._prefix}{self._call_count - 1}"
+        return f"{self._name_prefix}{self._call_count - 1}"
 
     def _start(self, call: PreparedCall[None], opts: Any, outputs: Tensors) -> Work:
-        waits = not getattr(opts, "asyncOp", True)
-        return Work(start(call, waits, self._engine), outputs)
+        blocking = not getattr(opts, "asyncOp", True)
+        return Work(start(call, blocking, self._engine), outputs)
 
     def _start_all(self, calls: Sequence[PreparedCall[None]], opts: Any, outputs: Tensors) -> Work:
-        waits = not getattr(opts, "asyncOp", True)
-        return Work(start_batch(calls, waits, self._engine), outputs)
+        blocking = not getattr(opts, "asyncOp", True)
+        return Work(start_batch(calls, blocking, self._engine), outputs)
 
     def _announce(self, invalid_call: core.Call) -> None:
         """Submit a call that fails on all ranks that take part, with the error that it contains."""
@@ -584,14 +605,14 @@ class ProcessGroup(dist.ProcessGroup):
         check_dense(tensor)
         check_writable(tensor)
         if callable(reduction):
-            check_bitwise(reduction, tensor)
-            parts = _empty_parts(tensor, self._size)
-            gathered = self._allgather(parts, tensor)
-            return _followed_by(gathered, lambda: _copy(tensor, _combined(reduction, parts)))
+            check_bitwise_dtype(reduction, tensor)
+            parts = _uninitialized_like(tensor, self._size)
+            gather = self._allgather(parts, tensor)
+            return _followed_by(gather, lambda: _copy(tensor, _folded(reduction, parts)))
         memory = contiguous_on_host(tensor)
         op, factor = reduction
         view = view_of(memory, memory, memory, (memory.numel(),))
-        call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
+        call = core.allreduce(self._next_name(), self._group_number, view, op, factor, 1.0)
         prepared = PreparedCall(call, memory, core.Engine.check_outcome)
         return (
             prepared if memory is tensor else _followed_by(prepared, lambda: _copy(tensor, memory))
@@ -602,10 +623,10 @@ class ProcessGroup(dist.ProcessGroup):
         check_sparse_reduction(reduction)
         memory = sparse_message(tensor)
         view = view_of(memory, memory, None, (memory.numel(),))
-        call = core.allgather(self._next_name(), self._number, view)
+        call = core.allgather(self._next_name(), self._group_number, view)
 
-        def finish(engine: core.Engine, number: int) -> None:
-            array, sizes = engine.peek_received(number, view)
+        def finish(engine: core.Engine, handle: int) -> None:
+            array, sizes = engine.peek_received(handle, view)
             store_sparse_total(tensor, torch.from_dlpack(array).split(sizes), reduction)
 
         return PreparedCall(call, memory, finish)
@@ -625,17 +646,17 @@ class ProcessGroup(dist.ProcessGroup):
         check_writable(output)
         check(source)
         if callable(reduction):
-            check_bitwise(reduction, source)
-            parts = _empty_parts(output, self._size)
+            check_bitwise_dtype(reduction, source)
+            parts = _uninitialized_like(output, self._size)
             splits = [output.numel()] * self._size
-            exchanged = self._alltoall(parts, source.reshape(-1), splits)
-            return _followed_by(exchanged, lambda: _copy(output, _combined(reduction, parts)))
+            exchange = self._alltoall(parts, source.reshape(-1), splits)
+            return _followed_by(exchange, lambda: _copy(output, _folded(reduction, parts)))
         op, factor = reduction
         memory = contiguous_on_host(source)
-        writes_directly = is_contiguous_on_host(output) and not _overlap(memory, output)
+        writes_directly = is_contiguous_on_host(output) and not _do_overlap(memory, output)
         target = output if writes_directly else empty(output.shape, output.dtype)
         view = view_of(memory, memory, target, (memory.numel(),))
-        call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
+        call = core.reducescatter(self._next_name(), self._group_number, view, op, factor, 1.0)
         prepared = PreparedCall(call, (memory, target), core.Engine.check_outcome)
         return (
             prepared if writes_directly else _followed_by(prepared, lambda: _copy(output, target))
@@ -643,67 +664,67 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _in_place(
         self,
-        make: Callable[[core.BufferView], core.Call],
+        make_call: Callable[[core.BufferView], core.Call],
         tensor: torch.Tensor,
         finish: Callable[[core.Engine, int], Result],
-        writes: bool = True,
+        writes_tensor: bool = True,
     ) -> PreparedCall[Result]:
-        """Return the call that `make` returns if the tensor is both input and output. `writes` says
-        whether the call writes to the tensor."""
+        """Return the call that `make_call` makes with the tensor as both input and output.
+        `writes_tensor` says whether the call writes to the tensor."""
         check_dense(tensor)
         source = contiguous_on_host(tensor)
-        memory = _in_known_dtype(source)
+        memory = _in_dtype_of_engine(source)
         view = view_of(memory, memory, memory, (memory.numel(),))
-        prepared = PreparedCall(make(view), memory, finish)
-        if not writes or source is tensor:
+        prepared = PreparedCall(make_call(view), memory, finish)
+        if not writes_tensor or source is tensor:
             return prepared
         return _followed_by(prepared, lambda: _copy(tensor, source))
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_dense(tensor)
-        memory = _in_known_dtype(contiguous_on_host(tensor))
+        memory = _in_dtype_of_engine(contiguous_on_host(tensor))
         view = view_of(memory, memory, None, (memory.numel(),))
-        call = core.allgather(self._next_name(), self._number, view)
-        return PreparedCall(call, memory, _Received(view, outputs))
+        call = core.allgather(self._next_name(), self._group_number, view)
+        return PreparedCall(call, memory, _CopyToOutputs(view, outputs))
 
     def _allgather_into(self, output: torch.Tensor, tensor: torch.Tensor) -> PreparedCall[None]:
         if not output.is_contiguous():
             raise CallError("the output of all_gather_single must be contiguous")
         check_dtypes("all_gather_into_tensor", [tensor, output])
-        return self._allgather(self._shares(output), tensor)
+        return self._allgather(self._equal_parts(output), tensor)
 
     def _alltoall(
         self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
         check_dense(flat)
-        memory = _in_known_dtype(contiguous_on_host(flat))
-        width = memory.numel() // flat.numel() if flat.numel() else 1
+        memory = _in_dtype_of_engine(contiguous_on_host(flat))
+        units_per_element = memory.numel() // flat.numel() if flat.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
-        sizes = tuple(width * size for size in splits)
-        call = core.alltoall(self._next_name(), self._number, view, sizes)
-        return PreparedCall(call, memory, _Received(view, outputs))
+        sizes = tuple(units_per_element * size for size in splits)
+        call = core.alltoall(self._next_name(), self._group_number, view, sizes)
+        return PreparedCall(call, memory, _CopyToOutputs(view, outputs))
 
-    def _shares(self, tensor: torch.Tensor) -> Tensors:
+    def _equal_parts(self, tensor: torch.Tensor) -> Tensors:
         """Split a tensor into one part for each rank, all with the same number of elements."""
         if tensor.numel() % self._size:
             raise CallError(
                 f"{tensor.numel()} elements cannot be divided evenly among {self._size} ranks"
             )
         if tensor.numel() == 0:
-            return _empty_tensors(tensor, self._size)
+            return _tensors_without_elements(tensor, self._size)
         return tensor.reshape(-1).split(tensor.numel() // self._size)
 
 
-class _Received:
-    """The `finish` of a call: copy the part of each rank into its output."""
+class _CopyToOutputs:
+    """Finishes a call: copies the part of each rank into the output for that rank."""
 
     __slots__ = ("outputs", "view")
 
     def __init__(self, view: core.BufferView, outputs: Tensors) -> None:
         self.view, self.outputs = view, outputs
 
-    def __call__(self, engine: core.Engine, number: int) -> None:
-        array, sizes = engine.peek_received(number, self.view)
+    def __call__(self, engine: core.Engine, handle: int) -> None:
+        array, sizes = engine.peek_received(handle, self.view)
         parts = torch.from_dlpack(array).split(sizes)
         for sender, (output, part) in enumerate(zip(self.outputs, parts, strict=True)):
             received = part if part.dtype == output.dtype else part.view(output.dtype)
@@ -719,8 +740,8 @@ class _Received:
 def _followed_by(call: PreparedCall[Result], action: Callable[[], object]) -> PreparedCall[Result]:
     """Return the call, with an action to run when the call has finished."""
 
-    def finish(engine: core.Engine, number: int) -> Result:
-        result = call.finish(engine, number)
+    def finish(engine: core.Engine, handle: int) -> Result:
+        result = call.finish(engine, handle)
         action()
         return result
 
@@ -738,23 +759,23 @@ def _concatenated(tensors: Tensors) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def _empty_tensors(like: torch.Tensor, count: int) -> list[torch.Tensor]:
+def _tensors_without_elements(like: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [like.new_empty(0) for _ in range(count)]
 
 
-def _empty_parts(like: torch.Tensor, count: int) -> list[torch.Tensor]:
+def _uninitialized_like(like: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [torch.empty_like(like.detach().contiguous()) for _ in range(count)]
 
 
-def _combined(function: Bitwise, parts: Tensors) -> torch.Tensor:
+def _folded(function: BitwiseFunction, parts: Tensors) -> torch.Tensor:
     return functools.reduce(function, parts)
 
 
-def _in_known_dtype(memory: torch.Tensor) -> torch.Tensor:
+def _in_dtype_of_engine(memory: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the same memory. If the engine does not know its dtype, return bytes."""
     return memory if memory.dtype in DTYPE_CODES else memory.reshape(-1).view(torch.uint8)
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    begin, end = one.data_ptr(), one.data_ptr() + one.nbytes
-    return other.data_ptr() < end and begin < other.data_ptr() + other.nbytes
+def _do_overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    begin, end = first.data_ptr(), first.data_ptr() + first.nbytes
+    return second.data_ptr() < end and begin < second.data_ptr() + second.nbytes

@@ -6,9 +6,9 @@ the init_method farandole://, rank and size come from the engine, and the store 
 name in the memory of rank 0, so that no port is opened.
 
 The engine's ranks find each other through the launcher of `farandole run`. Under other launchers,
-they use a random text that rank 0 writes into torch's store. The ranks of a group that only they
-make always use such a text: for a group on several hosts, it begins their keys in the launcher's
-Stores.
+they use a random text, the rendezvous ID, which rank 0 writes into torch's store. If only the
+members make a group, they always use such a text. If the group is on several hosts, its keys in the
+launcher's stores begin with the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rendezvous = tuple[dist.Store, int, int]
 def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     """Provide store, rank and size for the scheme farandole://."""
     lifecycle.check_has_state("init_process_group()")
-    _join(lifecycle.init)
+    _init_if_needed(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
     if lifecycle.local_size() < size and lifecycle.is_elastic():
         raise CallError(
@@ -51,34 +51,34 @@ def rendezvous_handler(url: str, **options: Any) -> Iterator[Rendezvous]:
     raise CallError("a rendezvous can be used only once: call init_process_group() again")
 
 
-class _Shared:
-    """What the process groups of torch.distributed in this process share."""
+class _SharedState:
+    """The state that the process groups of torch.distributed in this process share."""
 
     # The engine, if torch.distributed has started it; None if the program has called init().
     engine: core.Engine | None = None
-    groups = 0  # the number of process groups that use the engine
+    group_count = 0  # the number of process groups that use the engine
     # The path of the file for all stores. The file is never closed, because another rank might
     # still write to it, and no other file may get the number of its descriptor.
-    path = ""
-    stores = 0
+    store_path = ""
+    store_count = 0
     # torch's store of the last process group. With env://, rank 0 serves it. The store must outlive
     # the group, because another rank may already connect to it for the next group.
-    served: dist.Store | None = None
+    last_store: dist.Store | None = None
     has_own_store = False  # whether farandole:// has provided the store of the last default group
 
     def next_store(self) -> tuple[str, str]:
         """Return the path by which the other ranks open the file, and the prefix of this store's
         keys."""
-        if not self.path:
-            self.path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
-        self.stores += 1
-        return self.path, f"{self.stores}/"
+        if not self.store_path:
+            self.store_path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
+        self.store_count += 1
+        return self.store_path, f"{self.store_count}/"
 
 
-_shared = _Shared()
+_shared = _SharedState()
 
 
-def _join(init: Callable[[], None]) -> None:
+def _init_if_needed(init: Callable[[], None]) -> None:
     if not lifecycle.is_initialized():
         init()
         _shared.engine = lifecycle.engine()
@@ -86,8 +86,8 @@ def _join(init: Callable[[], None]) -> None:
 
 def leave() -> None:
     """Undo one join(). The last call also leaves the job, unless the program itself joined it."""
-    _shared.groups -= 1
-    if _shared.groups > 0:
+    _shared.group_count -= 1
+    if _shared.group_count > 0:
         return
     if lifecycle.is_initialized() and lifecycle.engine() is _shared.engine:
         lifecycle.shutdown()
@@ -104,12 +104,12 @@ def join(store: dist.Store, rank: int, size: int) -> None:
             "those of the start"
         )
     if _has_our_launcher():
-        _join(lifecycle.init)
+        _init_if_needed(lifecycle.init)
     else:
-        _join(lambda: _init_without_our_launcher(store, rank, size))
+        _init_if_needed(lambda: _init_without_our_launcher(store, rank, size))
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
-        _shared.groups += 1
-        _shared.served = store
+        _shared.group_count += 1
+        _shared.last_store = store
         return
     raise CallError(
         f"this process is rank {rank} of {size} for torch.distributed, but rank "
@@ -117,13 +117,15 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     )
 
 
-def join_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
-    """Return an engine of the ranks that use this store, beside the engine of all ranks. `rank`
-    counts within the ranks of this store."""
-    text, elsewhere = _agreed_rendezvous_id(store, rank, size)
+def start_engine_of_some_ranks(store: dist.Store, rank: int, size: int) -> core.Engine:
+    """Return an engine for only the ranks that use this store; the engine of all ranks remains.
+    `rank` is the number of this rank among them."""
+    rendezvous_id, remote_ranks = _agreed_rendezvous_id(store, rank, size)
     if not _has_our_launcher():
-        _check_secret(elsewhere)
-    return lifecycle.join_some_ranks(text, rank, size, on_one_host=not elsewhere)
+        _check_secret(remote_ranks)
+    return lifecycle.start_engine_of_some_ranks(
+        rendezvous_id, rank, size, on_one_host=not remote_ranks
+    )
 
 
 def _has_our_launcher() -> bool:
@@ -131,15 +133,15 @@ def _has_our_launcher() -> bool:
 
 
 def _init_without_our_launcher(store: dist.Store, rank: int, size: int) -> None:
-    text, elsewhere = _agreed_rendezvous_id(store, rank, size)
-    _check_secret(elsewhere)
-    lifecycle.init_with_rendezvous_id(text, rank, size, on_one_host=not elsewhere)
+    rendezvous_id, remote_ranks = _agreed_rendezvous_id(store, rank, size)
+    _check_secret(remote_ranks)
+    lifecycle.init_with_rendezvous_id(rendezvous_id, rank, size, on_one_host=not remote_ranks)
 
 
-def _check_secret(elsewhere: Sequence[int]) -> None:
-    if elsewhere and not os.environ.get("FARANDOLE_SECRET"):
+def _check_secret(remote_ranks: Sequence[int]) -> None:
+    if remote_ranks and not os.environ.get("FARANDOLE_SECRET"):
         raise CallError(
-            f"ranks {', '.join(map(str, elsewhere))} are on another host, or in another network "
+            f"ranks {', '.join(map(str, remote_ranks))} are on another host, or in another network "
             "namespace, than rank 0, so the ranks need a secret: make a file with `farandole "
             "secret FILE`, which all hosts can read, and set FARANDOLE_SECRET=FILE for all ranks; "
             "or start the job with `farandole run`, or all ranks on one host"
@@ -147,19 +149,20 @@ def _check_secret(elsewhere: Sequence[int]) -> None:
 
 
 def _agreed_rendezvous_id(store: dist.Store, rank: int, size: int) -> tuple[str, list[int]]:
-    """Return a random text, the same on all ranks, that no other process knows, and the ranks that
-    are not on the host of rank 0. Several process groups may use the same store one after another,
-    so each use of the store gets a number."""
+    """Return a secret random text, which is the same on all ranks, and the ranks that are not on
+    the host of rank 0. Several process groups may use the same store one after another, so each use
+    of the store gets a number."""
     use_number = store.add(f"farandole/uses/{rank}", 1)
-    store.set(f"farandole/{use_number}/host/{rank}", _host())
+    store.set(f"farandole/{use_number}/host/{rank}", _host_id())
     if rank == 0:
         store.set(f"farandole/{use_number}/text", secrets.token_hex(16))
-    hosts = [store.get(f"farandole/{use_number}/host/{other}").decode() for other in range(size)]
-    elsewhere = [other for other in range(size) if hosts[other] != hosts[0]]
-    return store.get(f"farandole/{use_number}/text").decode(), elsewhere
+    hosts = [store.get(f"farandole/{use_number}/host/{peer}").decode() for peer in range(size)]
+    remote_ranks = [peer for peer in range(size) if hosts[peer] != hosts[0]]
+    return store.get(f"farandole/{use_number}/text").decode(), remote_ranks
 
 
-def _host() -> str:
-    """Return a text that is the same on ranks that share names of Unix sockets."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {os.readlink('/proc/self/ns/net')}"
+def _host_id() -> str:
+    """Return a text that is the same on ranks with the same host and network namespace. Such ranks
+    can connect by abstract Unix sockets."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot_id} {os.readlink('/proc/self/ns/net')}"

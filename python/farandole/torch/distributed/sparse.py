@@ -16,7 +16,7 @@ from farandole.torch.distributed.reductions import Reduction
 from farandole.torch.sparse import divided, sparse_of
 from farandole.torch.tensors import DTYPE_CODES, check
 
-_DTYPES = {code: dtype for dtype, code in DTYPE_CODES.items()}
+_DTYPE_OF_CODE = {code: dtype for dtype, code in DTYPE_CODES.items()}
 _INDEX_BYTES = torch.int64.itemsize
 
 
@@ -36,10 +36,10 @@ def sparse_message(tensor: torch.Tensor) -> torch.Tensor:
     indices, values = coalesced.indices(), coalesced.values()
     check(values)
     header = (DTYPE_CODES[values.dtype], coalesced.sparse_dim(), coalesced.dim(), *coalesced.shape)
-    return torch.cat([_bytes(torch.tensor(header)), _bytes(indices.t()), _bytes(values)])
+    return torch.cat([_as_bytes(torch.tensor(header)), _as_bytes(indices.t()), _as_bytes(values)])
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -48,15 +48,16 @@ def store_sparse_total(
 ) -> None:
     """Add up the elements of all messages, in the order of the ranks, and write the sum or the mean
     into the tensor. Raise CallError if the headers differ."""
-    sent = [message for message in messages if len(message) > 0]  # not by ranks that have joined
-    headers = [_header_of(message) for message in sent]
+    # Ranks that have joined send an empty message.
+    sent_messages = [message for message in messages if len(message) > 0]
+    headers = [_header_of(message) for message in sent_messages]
     if any(header != headers[0] for header in headers):
         raise CallError(
             f"the sparse tensors of an all_reduce differ: {', '.join(map(_description, headers))}, "
             "in the order of the ranks; all ranks must give the same dtype, shape and number of "
             "sparse dimensions"
         )
-    parts = [_indices_and_values(*each) for each in zip(sent, headers, strict=True)]
+    parts = [_indices_and_values(*each) for each in zip(sent_messages, headers, strict=True)]
     indices, values = (torch.cat(each) for each in zip(*parts, strict=True))
     total = sparse_of(indices.t(), values, headers[0][3:]).coalesce()
     if reduction == (Average, 1.0):
@@ -66,14 +67,14 @@ def store_sparse_total(
 
 
 def _header_of(message: torch.Tensor) -> list[int]:
-    fixed = 3
-    dimensions = int(message[: fixed * _INDEX_BYTES].clone().view(torch.int64)[-1])
-    return message[: (fixed + dimensions) * _INDEX_BYTES].clone().view(torch.int64).tolist()
+    fixed_fields = 3
+    dimensions = int(message[: fixed_fields * _INDEX_BYTES].clone().view(torch.int64)[-1])
+    return message[: (fixed_fields + dimensions) * _INDEX_BYTES].clone().view(torch.int64).tolist()
 
 
 def _description(header: Sequence[int]) -> str:
     code, sparse_dimensions, _, *shape = header
-    name = str(_DTYPES[code]).removeprefix("torch.")
+    name = str(_DTYPE_OF_CODE[code]).removeprefix("torch.")
     return f"{name} {shape} with {sparse_dimensions} sparse dimensions"
 
 
@@ -83,7 +84,7 @@ def _indices_and_values(
     """Return the elements of a message. The slices are copied, because the memory of an element
     must be aligned."""
     code, sparse_dimensions, _, *shape = header
-    dense_shape, dtype = shape[sparse_dimensions:], _DTYPES[code]
+    dense_shape, dtype = shape[sparse_dimensions:], _DTYPE_OF_CODE[code]
     body = message[len(header) * _INDEX_BYTES :]
     index_bytes = sparse_dimensions * _INDEX_BYTES
     value_bytes = torch.Size(dense_shape).numel() * dtype.itemsize

@@ -61,12 +61,12 @@ def split_by_rows(kind: str, tensor: torch.Tensor, rows: Sequence[int], size: in
     if rows:
         check_count("all_to_all_single", f"{kind}_split_sizes", rows, size)
         return tensor.split(list(rows))
-    count = len(tensor) if tensor.dim() > 0 else 1
-    if count % size:
+    row_count = len(tensor) if tensor.dim() > 0 else 1
+    if row_count % size:
         raise CallError(
-            f"the {kind} of all_to_all_single has {count} rows (shape {list(tensor.shape)}), which "
-            f"cannot be divided evenly among the {size} ranks of the group: make the first "
+            f"the {kind} of all_to_all_single has {row_count} rows (shape {list(tensor.shape)}), "
+            f"which cannot be divided evenly among the {size} ranks of the group: make the first "
             f"dimension a multiple of {size}, or give {kind}_split_sizes"
         )
-    tensor = tensor.reshape(count, -1) if tensor.dim() == 0 else tensor
-    return tensor.split(count // size) if count > 0 else [tensor] * size
+    tensor = tensor.reshape(row_count, -1) if tensor.dim() == 0 else tensor
+    return tensor.split(row_count // size) if row_count > 0 else [tensor] * size

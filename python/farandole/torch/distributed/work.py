@@ -17,8 +17,8 @@ from farandole.handle import BatchHandle, Handle
 from farandole.torch.dynamo import outside_dynamo
 
 _NO_TIMEOUT = datetime.timedelta(0)
-# What an elastic program must do after each forming of its job.
-MAKE_AGAIN = (
+# What an elastic program must do each time its job has been formed again.
+REINITIALIZE_ADVICE = (
     'call torch.distributed.destroy_process_group(), then init_process_group("farandole", '
     'init_method="farandole://"), and make again what uses the process group, such as a '
     "DistributedDataParallel"
@@ -26,11 +26,11 @@ MAKE_AGAIN = (
 
 # Before 2.7, torch's C++ code keeps only the C++ part of a Work alive, so that its wait() would
 # never return. So a Work is kept here until the program has waited for it.
-_kept: set[Work] | None = set() if torch.__version__ < (2, 7) else None
+_unfinished_works: set[Work] | None = set() if torch.__version__ < (2, 7) else None
 
 
 class Work(dist.Work):
-    """One call. It makes progress even if the program does not wait for it.
+    """One call of a process group. It makes progress even if the program does not wait for it.
 
     Timeouts have no effect: a call ends when all ranks have made it, or with an error that names
     the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that is alive but does
@@ -41,15 +41,15 @@ class Work(dist.Work):
         self,
         handle: Handle[Any] | BatchHandle[Any],
         outputs: Sequence[torch.Tensor],
-        source_of: Callable[[Any], int] = lambda result: -1,
+        rank_of_sender: Callable[[Any], int] = lambda result: -1,
     ) -> None:
         super().__init__()
         self._handle = handle
         self._outputs = outputs
-        self._source_of = source_of
+        self._rank_of_sender = rank_of_sender
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        if _kept is not None:
-            _kept.add(self)
+        if _unfinished_works is not None:
+            _unfinished_works.add(self)
 
     @outside_dynamo
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
@@ -57,7 +57,7 @@ class Work(dist.Work):
         try:
             self._handle.wait()
         except GroupLostError as error:
-            raise explained(error) from None
+            raise with_advice(error) from None
         finally:
             self._complete_future()
             _forget(self)
@@ -79,7 +79,7 @@ class Work(dist.Work):
         except Exception as error:
             # The future keeps the error. It must not keep the frames of the program, because one of
             # them may have a DistributedDataParallel, whose hooks would stay at the parameters.
-            return explained(error).with_traceback(None)
+            return with_advice(error).with_traceback(None)
         return None
 
     def is_success(self) -> bool:
@@ -91,7 +91,7 @@ class Work(dist.Work):
 
     def source_rank(self) -> int:
         """Wait for a receive and return the rank that has sent. For other calls, return -1."""
-        return self._source_of(self._handle.wait())
+        return self._rank_of_sender(self._handle.wait())
 
     _source_rank = source_rank
 
@@ -106,9 +106,9 @@ class Work(dist.Work):
                 take the error in the future for its result, and crash.
         """
         if self._future is None:
-            self._future = _Future(self)
-        in_hook = torch._C._current_autograd_node() is not None
-        if in_hook and (error := self.exception()) is not None:
+            self._future = _WorkFuture(self)
+        is_in_hook = torch._C._current_autograd_node() is not None
+        if is_in_hook and (error := self.exception()) is not None:
             raise error
         if not self._future.done():
             # Outside of a hook, a callback that is queued already may wait for this future at the
@@ -116,13 +116,13 @@ class Work(dist.Work):
             # could not complete the future in time. So wait here. Within a hook, do not complete
             # the future even if the call has ended: then() may make another call, and the ranks
             # must make their calls in the same order.
-            if in_hook:
-                _finish_after_backward(self)
+            if is_in_hook:
+                _complete_after_backward(self)
             else:
-                self._wait_quietly()
+                self._wait_without_raising()
         return self._future
 
-    def _wait_quietly(self) -> None:
+    def _wait_without_raising(self) -> None:
         """Wait for the call and complete the future. Do not raise: the future gets the error."""
         with contextlib.suppress(Exception):
             self._handle.wait()
@@ -141,20 +141,22 @@ class Work(dist.Work):
         _forget(self)
 
 
-def explained(error: Exception) -> Exception:
-    """Return the error of a call. If the group of an elastic job is lost, it also says what the
-    program must do."""
+def with_advice(error: Exception) -> Exception:
+    """Return the error of a call. If an elastic job has lost its group, add what the program must
+    do."""
     if not isinstance(error, GroupLostError) or not lifecycle.is_elastic():
         return error
-    return GroupLostError(f"{error}. When hvd.elastic has formed the job again, {MAKE_AGAIN}")
+    return GroupLostError(
+        f"{error}. When hvd.elastic has formed the job again, {REINITIALIZE_ADVICE}"
+    )
 
 
 def _forget(work: Work) -> None:
-    if _kept is not None:
-        _kept.discard(work)
+    if _unfinished_works is not None:
+        _unfinished_works.discard(work)
 
 
-class _Future(torch.futures.Future[list[torch.Tensor]]):
+class _WorkFuture(torch.futures.Future[list[torch.Tensor]]):
     """A future that a hook of backward() may wait for; its then() returns such a future, too.
     wait() first waits for the call, because no other thread completes the future."""
 
@@ -163,11 +165,11 @@ class _Future(torch.futures.Future[list[torch.Tensor]]):
         self._work = work
 
     def wait(self) -> list[torch.Tensor]:
-        self._work._wait_quietly()
+        self._work._wait_without_raising()
         return super().wait()
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
-        chained = _Future(self._work)
+        chained = _WorkFuture(self._work)
 
         def finish(future: Any) -> None:
             try:
@@ -179,7 +181,7 @@ class _Future(torch.futures.Future[list[torch.Tensor]]):
         return chained
 
 
-class _AfterBackward:
+class _BackwardEndCallback:
     """A callback that completes the futures of one backward() when all gradients are computed.
 
     DistributedDataParallel then waits for these futures in the same thread, so this callback
@@ -194,7 +196,7 @@ class _AfterBackward:
         queued first: DistributedDataParallel queues its own callback after its last bucket."""
         failure: Exception | None = None
         for work in self.works:
-            work._wait_quietly()
+            work._wait_without_raising()
             failure = failure or work.exception()
         if failure is not None:
             raise failure
@@ -202,13 +204,13 @@ class _AfterBackward:
 
 # The callbacks by the number of the backward pass. Only the pass keeps its callback alive, so the
 # entry disappears when the pass ends.
-_after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary()
+_callbacks_by_pass: WeakValueDictionary[int, _BackwardEndCallback] = WeakValueDictionary()
 
 
-def _finish_after_backward(work: Work) -> None:
+def _complete_after_backward(work: Work) -> None:
     pass_number = torch._C._current_graph_task_id()
-    callback = _after_backward.get(pass_number)
+    callback = _callbacks_by_pass.get(pass_number)
     if callback is None:
-        callback = _after_backward[pass_number] = _AfterBackward()
+        callback = _callbacks_by_pass[pass_number] = _BackwardEndCallback()
         torch.autograd.Variable._execution_engine.queue_callback(callback)
     callback.works.append(work)

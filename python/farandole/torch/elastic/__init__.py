@@ -62,8 +62,8 @@ def run(func: Function) -> Function:
     """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    In an elastic job (`farandole run --min-workers`), the processes that are left form a new group
-    and continue from the last commit; new processes join at a later commit. In a job of fixed size,
+    In an elastic job (`farandole run --min-workers`), the remaining processes form a new group and
+    continue from the last commit; new processes join at a later commit. In a job of fixed size,
     run() raises the error if a process is gone.
     """
     return run_fn(func, reset_job)

@@ -54,8 +54,8 @@ class GradScalerHandler(StateDictHandler):
 
     def restore(self) -> None:
         super().restore()
-        # Otherwise, if the failed step had unscaled its gradients, the scaler would not unscale
-        # those of the next step. load_state_dict() does not reset this.
+        # load_state_dict() does not reset these states. If the failed step has unscaled its
+        # gradients, the scaler would not unscale the gradients of the next step.
         if self.value.is_enabled():  # a disabled scaler has no such states
             self.value._per_optimizer_states.clear()
 
@@ -75,7 +75,8 @@ class SamplerStateHandler(SamplesHandler):
 
 @runtime_checkable
 class _HasStateDict(Protocol):
-    """For example, a learning rate scheduler. A copy of it would use a copy of the optimizer."""
+    """An object such as a learning rate scheduler. It is not copied, because its copy would use a
+    copy of the optimizer."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state: Any) -> Any: ...
@@ -115,11 +116,13 @@ class TorchState(HandledState):
         optimizer: torch.optim.Optimizer | None = None,
         **kwargs: Any,
     ) -> None:
-        given = {"model": model, "optimizer": optimizer}
-        self.__dict__.update(given)  # as in Horovod, `model` is None if there is none
-        trained = {name: value for name, value in given.items() if value is not None}
-        others: HandlerRegistry = [
+        model_and_optimizer = {"model": model, "optimizer": optimizer}
+        self.__dict__.update(model_and_optimizer)  # as in Horovod, `model` is None if there is none
+        given_values = {
+            name: value for name, value in model_and_optimizer.items() if value is not None
+        }
+        other_handlers: HandlerRegistry = [
             (torch.amp.GradScaler, GradScalerHandler),
             (_HasStateDict, StateDictHandler),
         ]
-        super().__init__([*_registry, *others], trained | kwargs)
+        super().__init__([*_registry, *other_handlers], given_values | kwargs)

@@ -26,17 +26,17 @@ _current_pass: Callable[[], int] = torch._C._current_graph_task_id
 _queue_callback: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
 )
-# The code objects of the stack frames by which _running_nodes() finds passes within passes.
-_RUN = torch.autograd.graph._engine_run_backward.__code__
-_APPLY = torch.autograd.function.BackwardCFunction.apply.__code__
+# _running_nodes() finds nested passes by the stack frames with these code objects.
+_RUN_BACKWARD_CODE = torch.autograd.graph._engine_run_backward.__code__
+_APPLY_CODE = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
 class Listener(Protocol):
     def on_backward_end(self) -> None: ...
 
 
-class BackwardEnd:
-    """Notifies one listener when the current backward pass has ended. Does not keep the listener
+class BackwardEndNotifier:
+    """Notifies one listener when the current backward pass has ended. It does not keep the listener
     alive."""
 
     _serials = itertools.count()
@@ -44,19 +44,20 @@ class BackwardEnd:
     def __init__(self, listener: Listener) -> None:
         self._listener = weakref.ref(listener)
         self._serial = next(self._serials)
-        self._pass = -1
+        self._pass_number = -1
 
     def request_callback(self) -> None:
         """Notify the listener at the end of the current pass. Call this in a parameter's hook."""
-        number = _current_pass()
-        if number == self._pass:
+        pass_number = _current_pass()
+        if pass_number == self._pass_number:
             return
-        former = _requests.get(self._pass, {})  # remains after a pass that has failed
-        former.pop(self._serial, None)
-        if not former:
-            _requests.pop(self._pass, None)
-        self._pass = number
-        _request({self._serial: self})
+        # A pass that has failed leaves its request.
+        former_listeners = _requests.get(self._pass_number, {})
+        former_listeners.pop(self._serial, None)
+        if not former_listeners:
+            _requests.pop(self._pass_number, None)
+        self._pass_number = pass_number
+        _request_notification({self._serial: self})
 
     def notify(self) -> None:
         listener = self._listener()
@@ -64,15 +65,16 @@ class BackwardEnd:
             listener.on_backward_end()
 
 
-# By serial number. Listeners are notified in the order of these numbers, in which they were made.
-Listeners = dict[int, BackwardEnd]
+# The keys are serial numbers. Listeners are notified in the order of these numbers, which is the
+# order in which they were made.
+Listeners = dict[int, BackwardEndNotifier]
 
 # The listeners of each pass, by the number of the pass. Several threads may run passes at the same
 # time, and one pass may use several threads.
 _requests: dict[int, Listeners] = {}
 
 
-class _Postponed(threading.local):
+class _PostponedListeners(threading.local):
     """The listeners that this thread notifies at the end of a later pass, because a hook has called
     backward()."""
 
@@ -80,25 +82,26 @@ class _Postponed(threading.local):
         self.listeners: Listeners = {}
 
 
-_postponed = _Postponed()
+_postponed = _PostponedListeners()
 
 
-def _request(listeners: Listeners) -> None:
+def _request_notification(listeners: Listeners) -> None:
     """Notify the listeners at the end of the current pass."""
-    number = _current_pass()
-    new: Listeners = {}
-    requested = _requests.setdefault(number, new)  # another thread of the pass may do the same
-    if requested is new:
-        _queue_callback(functools.partial(_on_pass_end, number))
-    requested.update(listeners)
+    pass_number = _current_pass()
+    new_listeners: Listeners = {}
+    # Another thread of the pass may do the same.
+    pass_listeners = _requests.setdefault(pass_number, new_listeners)
+    if pass_listeners is new_listeners:
+        _queue_callback(functools.partial(_on_pass_end, pass_number))
+    pass_listeners.update(listeners)
 
 
 @outside_dynamo
-def _on_pass_end(number: int) -> None:
-    listeners = _requests.pop(number, {})
+def _on_pass_end(pass_number: int) -> None:
+    listeners = _requests.pop(pass_number, {})
     nodes, pass_count = _running_nodes(sys._getframe())
     if nodes:  # the outermost pass runs the outermost node, and then the hooks of that node
-        _notify_after(nodes[-1], listeners)
+        _notify_after_node(nodes[-1], listeners)
     elif pass_count <= 1:
         listeners.update(_postponed.listeners)
         _postponed.listeners.clear()
@@ -123,17 +126,17 @@ def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     passes that are running."""
     nodes, pass_count = [], 0
     while frame is not None:
-        if frame.f_code is _APPLY:
+        if frame.f_code is _APPLY_CODE:
             nodes.append(frame.f_locals["self"])
-        elif frame.f_code is _RUN:
+        elif frame.f_code is _RUN_BACKWARD_CODE:
             pass_count += 1
         frame = frame.f_back
     return nodes, pass_count
 
 
-def _notify_after(node: Any, listeners: Listeners) -> None:
-    def request(*_: object) -> None:
+def _notify_after_node(node: Any, listeners: Listeners) -> None:
+    def request_and_remove_hook(*_: object) -> None:
         hook.remove()
-        _request(listeners)
+        _request_notification(listeners)
 
-    hook = node.register_hook(request)
+    hook = node.register_hook(request_and_remove_hook)

@@ -23,16 +23,16 @@ from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneComp
 from farandole.torch.sparse import sparse_of, start_sparse
 from farandole.training.bucket_plan import PlannedBucket
 
-_LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
+_LARGE_ELEMENTS_MIN = 1 << 15  # gradients from this size on are moved as soon as they are complete
 _SAMPLE_ELEMENTS = 1 << 12  # about this many elements of a bucket are compared
-# The values of Gradient.frozen_state(): the parameter is trained; it is frozen and has no gradient,
-# a gradient that is not combined, or a combined one.
-_TRAINED, _NO_GRADIENT, _NEW, _SETTLED = _STATES = range(4)
+# The values of Gradient.frozen_state(). The parameter is trained, or it is frozen. A frozen one has
+# no gradient, a gradient that is not combined, or a combined gradient.
+_TRAINED, _NO_GRADIENT, _UNCOMBINED, _COMBINED = _FROZEN_STATES = range(4)
 
 
 @dataclass(frozen=True)
 class ReductionSettings:
-    """How gradients are combined. It is the same on all members of the group."""
+    """How gradients are combined. The settings are the same on all members of the group."""
 
     group: Group
     op: ReduceOp
@@ -47,18 +47,18 @@ class ReductionSettings:
         return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
     def start(
-        self, tensor: torch.Tensor, name: str, waits: bool, marks: Marks
+        self, tensor: torch.Tensor, name: str, blocking: bool, marks: Marks
     ) -> Callable[[], object]:
         """Start to combine a tensor in place, and return a function that waits for it."""
         call = Allreduce(self.group, self.op, 1 / self.predivide_factor, self.predivide_factor)
         if self.compression is NoneCompressor:
-            return start_in_place(call, marks.apply_to(tensor), name, waits).wait
-        sent, context = self.compression.compress(tensor)
-        handle = start_in_place(call, marks.apply_to(sent), name, waits)
+            return start_in_place(call, marks.apply_to(tensor), name, blocking).wait
+        compressed, context = self.compression.compress(tensor)
+        handle = start_in_place(call, marks.apply_to(compressed), name, blocking)
 
         def finish() -> torch.Tensor:
             handle.wait()
-            return tensor.copy_(self.compression.decompress(sent, context))
+            return tensor.copy_(self.compression.decompress(compressed, context))
 
         return finish
 
@@ -68,8 +68,8 @@ class Marks(NamedTuple):
     length 1 in the shape of the call. They cost nothing, because the ranks compare the shapes of
     each call anyway. If the shapes differ, all ranks get an error."""
 
-    dropped: bool  # this rank did not make the step for the gradients that were combined last
-    changed: bool  # this rank's program changed gradients before the bucket was combined
+    step_dropped: bool  # this rank did not make the step for the gradients that were combined last
+    gradients_changed: bool  # this rank's program changed gradients before the bucket was combined
 
     def apply_to(self, tensor: torch.Tensor) -> torch.Tensor:
         ones = (1,) * self.leading_ones()
@@ -77,20 +77,21 @@ class Marks(NamedTuple):
 
     def leading_ones(self) -> int:
         """Return the number of dimensions to insert before the tensor's own dimensions."""
-        return self.dropped + 2 * self.changed
+        return self.step_dropped + 2 * self.gradients_changed
 
 
 # The state of a gradient: the tensor, and torch's count of the writes to it.
 Version = tuple[torch.Tensor | None, int]
 
 
-def version(gradient: torch.Tensor | None) -> Version:
+def version_of(gradient: torch.Tensor | None) -> Version:
     return gradient, 0 if gradient is None else gradient._version
 
 
-def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
-    """Return whether the program has neither replaced the gradient nor written to it."""
-    return gradient is before[0] and version(gradient)[1] == before[1]
+def has_version(gradient: torch.Tensor | None, expected: Version) -> bool:
+    """Return whether the gradient still has this version: the program has neither replaced the
+    gradient nor written to it."""
+    return gradient is expected[0] and version_of(gradient)[1] == expected[1]
 
 
 class Gradient:
@@ -100,12 +101,12 @@ class Gradient:
         "address",
         "becomes_sparse",
         "bucket",
+        "holds_combined_value",
         "last_version",
         "name",
         "parameter",
         "passes_left",
         "place",
-        "settled",
         "sparse_result",
         "view",
         "was_unused",
@@ -127,7 +128,7 @@ class Gradient:
         self.becomes_sparse = False
         self.sparse_result: torch.Tensor | None = None
         # Whether the ranks have combined the gradient and no pass has added to it since.
-        self.settled = False
+        self.holds_combined_value = False
         # Used only while the gradient has no place: last_version is the gradient's version after
         # the last pass, and was_unused says whether no rank had the gradient in an earlier step.
         self.last_version: Version | None = None
@@ -138,11 +139,11 @@ class Gradient:
         gradient = self.parameter.grad
         # The version of a view cannot be used here, because it also counts writes to other views.
         if gradient is not None and not gradient._is_view():
-            self.last_version = version(gradient)
+            self.last_version = version_of(gradient)
 
     def is_unchanged(self) -> bool:
         """Return whether the program has not changed the gradient since the last pass."""
-        return self.last_version is None or unchanged(self.parameter.grad, self.last_version)
+        return self.last_version is None or has_version(self.parameter.grad, self.last_version)
 
     def set_place(self, place: torch.Tensor) -> None:
         """Give the gradient a place in a bucket."""
@@ -159,14 +160,14 @@ class Gradient:
         """Return whether the next step must combine the gradient. The wrapped optimizer also uses
         the gradient of a frozen parameter, so the ranks combine that gradient, too, but once only.
         """
-        return self.parameter.requires_grad or self._is_new()
+        return self.parameter.requires_grad or self._is_uncombined()
 
-    def _is_new(self) -> bool:
+    def _is_uncombined(self) -> bool:
         """Return whether the parameter has a gradient that the ranks have not combined."""
         if self.parameter.grad is None:
             return False
-        is_in_place = self.view is None or self.becomes_sparse or self.is_in_bucket()
-        return not (self.settled and is_in_place)
+        is_still_in_bucket = self.view is None or self.becomes_sparse or self.is_in_bucket()
+        return not (self.holds_combined_value and is_still_in_bucket)
 
     def frozen_state(self) -> int:
         """Return a number that must be the same on all ranks when they combine the gradient."""
@@ -174,7 +175,7 @@ class Gradient:
             return _TRAINED
         if self.parameter.grad is None:
             return _NO_GRADIENT
-        return _SETTLED if self.settled else _NEW
+        return _COMBINED if self.holds_combined_value else _UNCOMBINED
 
     def is_combined(self) -> bool:
         return self.bucket is not None and self.bucket.combined
@@ -192,18 +193,18 @@ class Gradient:
     def replace_by_view(self) -> torch.Tensor | None:
         """Make the view the parameter's gradient, without copying values. Return the old
         gradient."""
-        before, self.settled = self.parameter.grad, False
+        old_gradient, self.holds_combined_value = self.parameter.grad, False
         if self.view.data_ptr() != self.address:
             self.set_place(self.place)
         try:
             self.parameter.grad = self.view
         except RuntimeError:
             raise CallError(
-                f"a parameter is {_text_of(self.parameter)} now, and was {_text_of(self.view)} in "
-                "the first step of its optimizer: make a new DistributedOptimizer after such a "
-                "change"
+                f"a parameter is {_description_of(self.parameter)} now, and was "
+                f"{_description_of(self.view)} in the first step of its optimizer: make a new "
+                "DistributedOptimizer after such a change"
             ) from None
-        return before
+        return old_gradient
 
     def move_into_bucket(self) -> None:
         """Copy the gradient into its place if autograd has stored it elsewhere."""
@@ -234,10 +235,10 @@ class Gradient:
         if gradient is None:
             return []
         values = gradient._values() if gradient.is_sparse else gradient
-        return [id(gradient), gradient._version, _sample(values)]
+        return [id(gradient), gradient._version, _sample_bytes(values)]
 
 
-class _AnyBucket:
+class _BucketBase:
     """Gradients that are sent together, and their progress in this step. This is the base class of
     dense and sparse buckets."""
 
@@ -248,7 +249,7 @@ class _AnyBucket:
         # bucket on all ranks.
         self.late = False
         # The number of gradients that are not complete yet; None until one gradient is complete.
-        self.incomplete: int | None = None
+        self.incomplete_count: int | None = None
         self.finish: Callable[[], Any] | None = None  # None before the start
         self.combined = False
         self._saved_state: Any = None  # the state when backward() returned
@@ -264,15 +265,15 @@ class _AnyBucket:
         ranks."""
         return any(gradient.parameter.requires_grad for gradient in self.gradients)
 
-    def complete_one(self) -> bool:
+    def count_complete_gradient(self) -> bool:
         """Count a complete gradient, and return whether it was the last one."""
-        if self.incomplete is None:
-            self.incomplete = sum(g.parameter.requires_grad for g in self.gradients)
-        self.incomplete -= 1
-        return self.incomplete == 0
+        if self.incomplete_count is None:
+            self.incomplete_count = sum(g.parameter.requires_grad for g in self.gradients)
+        self.incomplete_count -= 1
+        return self.incomplete_count == 0
 
     def is_full(self) -> bool:
-        return self.incomplete == 0
+        return self.incomplete_count == 0
 
     def must_start(self) -> bool:
         """Return whether the bucket must be combined in this step and has not started."""
@@ -291,14 +292,14 @@ class _AnyBucket:
         raise NotImplementedError
 
     def reset(self, passes: int) -> None:
-        self.finish = self.incomplete = self._versions = self._saved_state = None
+        self.finish = self.incomplete_count = self._versions = self._saved_state = None
         self.combined = False
         for gradient in self.gradients:
             gradient.passes_left = passes
             gradient.sparse_result = None
 
 
-class Bucket(_AnyBucket):
+class Bucket(_BucketBase):
     """Dense gradients of one dtype in shared memory. If one of the `former` buckets has the same
     gradients in the same places, the new bucket reuses the memory of that former bucket."""
 
@@ -307,16 +308,27 @@ class Bucket(_AnyBucket):
         name: str,
         gradients: Sequence[Gradient],
         planned: PlannedBucket,
-        former: Sequence[Bucket],
+        former_buckets: Sequence[Bucket],
     ) -> None:
         super().__init__(name, gradients)
-        first = gradients[0].parameter
+        first_parameter = gradients[0].parameter
         self._offsets = [offset for _, offset in planned.places]
-        raw = next((bucket._raw for bucket in former if bucket._fits(gradients, planned)), None)
-        size = _bytes_with_states(gradients, planned)
-        self._raw: torch.Tensor = _new_memory(first.device, size) if raw is None else raw
-        self.memory = self._raw[: planned.bytes].view(first.dtype)
-        self._memory_with_states = self._raw[:size].view(first.dtype)
+        reused_memory = next(
+            (
+                bucket._raw_memory
+                for bucket in former_buckets
+                if bucket._is_reusable_for(gradients, planned)
+            ),
+            None,
+        )
+        size_bytes = _bytes_with_states(gradients, planned)
+        self._raw_memory: torch.Tensor = (
+            _new_memory(first_parameter.device, size_bytes)
+            if reused_memory is None
+            else reused_memory
+        )
+        self.memory = self._raw_memory[: planned.bytes].view(first_parameter.dtype)
+        self._memory_with_states = self._raw_memory[:size_bytes].view(first_parameter.dtype)
         self._strides: list[tuple[int, ...] | None] = []
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
@@ -329,35 +341,35 @@ class Bucket(_AnyBucket):
                 if strides is None
                 else place.as_strided(parameter.shape, strides)
             )
-        self._sparse = [gradient for gradient in gradients if gradient.becomes_sparse]
+        self._sparse_gradients = [gradient for gradient in gradients if gradient.becomes_sparse]
         # Whether the program wrote to a complete gradient before the bucket started.
         self._was_written = False
-        self._sends_whole = True  # False with a compressor of the program
+        self._is_sent_whole = True  # False with a compressor of the program
         self._combined_version = -1  # of the first trained gradient, after it was combined
-        # Gradient.frozen_state() of each gradient at the last start, and as all ranks have agreed
-        # on it in the last combination. The latter is None after an error.
-        self._states: list[int] = []
-        self._agreed_states: list[int] | None = [_TRAINED] * len(gradients)
-        self._sent = self.memory  # or _memory_with_states
-        # The values of frozen gradients that were combined before: they stay as they are.
-        self._kept: list[tuple[Gradient, torch.Tensor]] = []
+        # Gradient.frozen_state() of each gradient: at the last start, and as all ranks had agreed
+        # on it in the last combination (None after an error).
+        self._frozen_states: list[int] = []
+        self._agreed_frozen_states: list[int] | None = [_TRAINED] * len(gradients)
+        self._sent_memory = self.memory  # or _memory_with_states
+        # The values of frozen gradients that were combined before. They must not change.
+        self._kept_values: list[tuple[Gradient, torch.Tensor]] = []
 
-    def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
+    def _is_reusable_for(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Return whether these gradients can keep their places in this bucket's memory. For this,
         the other ranks must also be able to map that memory."""
         return (
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]
             and self._strides == [torch_tensors.permuted_strides(g.parameter) for g in gradients]
-            and self._raw.numel() == max(_bytes_with_states(gradients, planned), 1)
-            and self._raw.device == gradients[0].parameter.device
-            and _is_shared(self._raw)
+            and self._raw_memory.numel() == max(_bytes_with_states(gradients, planned), 1)
+            and self._raw_memory.device == gradients[0].parameter.device
+            and _is_shared(self._raw_memory)
         )
 
     def move_if_large(self, gradient: Gradient) -> None:
         """Move a complete gradient into the bucket if it is large, so that autograd can reuse the
         gradient's old memory for the next gradient."""
-        if gradient.parameter.numel() >= _LARGE_ELEMENTS:
+        if gradient.parameter.numel() >= _LARGE_ELEMENTS_MIN:
             gradient.move_into_bucket()
 
     def fill(self) -> None:
@@ -379,57 +391,61 @@ class Bucket(_AnyBucket):
         self._was_written = False
 
     def start(
-        self, settings: ReductionSettings, dropped: bool, waits: bool = False, changed: bool = False
+        self,
+        settings: ReductionSettings,
+        step_dropped: bool,
+        blocking: bool = False,
+        gradients_changed: bool = False,
     ) -> None:
-        """Start to combine the bucket. Marks explains `dropped` and `changed`."""
+        """Start to combine the bucket. Marks explains `step_dropped` and `gradients_changed`."""
         if self._versions is None:
             self.fill()
         else:
             self._was_written = not self._is_unchanged()
-        marks = Marks(dropped, changed)
-        self._sends_whole = settings.can_combine_whole_buckets()
-        if self._sends_whole:
-            self._prepare_frozen()
-            self.finish = settings.start(self._sent, self.name, waits, marks)
+        marks = Marks(step_dropped, gradients_changed)
+        self._is_sent_whole = settings.can_combine_whole_buckets()
+        if self._is_sent_whole:
+            self._prepare_frozen_states()
+            self.finish = settings.start(self._sent_memory, self.name, blocking, marks)
             return
         [gradient] = self.gradients
-        self.finish = settings.start(gradient.view, self.name, waits, marks)
+        self.finish = settings.start(gradient.view, self.name, blocking, marks)
         self._versions = [gradient.view._version]
 
-    def _prepare_frozen(self) -> None:
+    def _prepare_frozen_states(self) -> None:
         """If the state of a parameter has changed since the ranks last agreed on the states, send
         the states after the gradients. If only some ranks do this, the shapes differ, and all ranks
         get an error."""
-        self._states = [gradient.frozen_state() for gradient in self.gradients]
-        self._sent = self.memory
-        if self._states != self._agreed_states:
-            self._sent = self._memory_with_states
+        self._frozen_states = [gradient.frozen_state() for gradient in self.gradients]
+        self._sent_memory = self.memory
+        if self._frozen_states != self._agreed_frozen_states:
+            self._sent_memory = self._memory_with_states
             rows = self._state_rows()
             rows.zero_()
-            rows[range(len(rows)), self._states] = 1
-        self._agreed_states = None  # until all ranks have combined the bucket
-        pairs = zip(self.gradients, self._states, strict=True)
-        self._kept = [(g, g.view.clone()) for g, state in pairs if state == _SETTLED]
+            rows[range(len(rows)), self._frozen_states] = 1
+        self._agreed_frozen_states = None  # until all ranks have combined the bucket
+        pairs = zip(self.gradients, self._frozen_states, strict=True)
+        self._kept_values = [(g, g.view.clone()) for g, state in pairs if state == _COMBINED]
 
     def _state_rows(self) -> torch.Tensor:
-        return self._memory_with_states[self.memory.numel() :].view(-1, len(_STATES))
+        return self._memory_with_states[self.memory.numel() :].view(-1, len(_FROZEN_STATES))
 
     def _check_states(self) -> None:
         """Check that the states of all ranks are the same, if they were sent."""
-        if self._sent is self.memory:
+        if self._sent_memory is self.memory:
             return
         rows = self._state_rows()
-        # After any op, a row has one value that is not zero only if the ranks have the same state.
+        # After any op, a row has exactly one nonzero value only if all ranks have the same state.
         differing = ((rows != 0).sum(1) != 1).nonzero()
         if len(differing) > 0:
-            number = int(differing[0])
-            gradient = self.gradients[number]
-            shown = f"`{gradient.name}` " if gradient.name else ""
+            index = int(differing[0])
+            gradient = self.gradients[index]
+            shown_name = f"`{gradient.name}` " if gradient.name else ""
             raise CallError(
                 "the ranks have frozen different parameters, or have dropped different gradients "
-                f"of frozen parameters: {shown}({_text_of(gradient.parameter)}) differs, which is "
-                f"number {number} of {len(rows)} in {self.name}. All ranks must freeze the same "
-                "parameters, and drop the same gradients"
+                f"of frozen parameters: {shown_name}({_description_of(gradient.parameter)}) "
+                f"differs, which is number {index} of {len(rows)} in {self.name}. All ranks must "
+                "freeze the same parameters, and drop the same gradients"
             )
 
     def wait(self) -> None:
@@ -440,23 +456,23 @@ class Bucket(_AnyBucket):
             self.finish()  # even if gradients were changed: the other ranks wait for this one
         except CallError as error:
             self.combined = True
-            raise (_explained(error) if self._sends_whole else error) from None
+            raise (_with_shape_explanation(error) if self._is_sent_whole else error) from None
         except Exception:
             self.combined = True
             raise
         self.combined = True  # not after a KeyboardInterrupt, so that the next wait() waits again
         self._check_states()
-        for gradient, value in self._kept:
+        for gradient, value in self._kept_values:
             gradient.view.copy_(value)
-        self._agreed_states = self._states
+        self._agreed_frozen_states = self._frozen_states
         if was_written:
             raise changed_error(self.name)
         self._combined_version = self._first_trained().view._version
-        for gradient in self._sparse:
-            if gradient.must_be_sent():  # others keep the sparse gradient that they have
+        for gradient in self._sparse_gradients:
+            if gradient.must_be_sent():  # the other gradients do not change
                 gradient.set_sparse_result()
         for gradient in self.gradients:
-            gradient.settled = True
+            gradient.holds_combined_value = True
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
         """Return whether this is the first trained gradient of the bucket, and the program has kept
@@ -480,7 +496,11 @@ class Bucket(_AnyBucket):
                 if gradient.must_be_sent():
                     gradient.move_into_bucket()
         versions = [g.is_in_bucket() and g.view._version for g in self.gradients]
-        return [versions, _sample(self.memory), *(gradient.state() for gradient in self._sparse)]
+        return [
+            versions,
+            _sample_bytes(self.memory),
+            *(gradient.state() for gradient in self._sparse_gradients),
+        ]
 
     def _is_unchanged(self) -> bool:
         """Return whether the program has not changed the gradients since all of them were in the
@@ -493,7 +513,7 @@ class Bucket(_AnyBucket):
         return True
 
 
-class SparseBucket(_AnyBucket):
+class SparseBucket(_BucketBase):
     """One sparse gradient: each rank sends the rows that it has, with their indices."""
 
     def __init__(self, name: str, gradient: Gradient) -> None:
@@ -504,16 +524,20 @@ class SparseBucket(_AnyBucket):
         """Do nothing: a sparse gradient stays where it is."""
 
     def fill(self) -> None:
-        self._versions = [version(self.gradients[0].parameter.grad)]
+        self._versions = [version_of(self.gradients[0].parameter.grad)]
 
     def start(
-        self, settings: ReductionSettings, dropped: bool, waits: bool = False, changed: bool = False
+        self,
+        settings: ReductionSettings,
+        step_dropped: bool,
+        blocking: bool = False,
+        gradients_changed: bool = False,
     ) -> None:
-        """Start to combine the rows. Marks explains `dropped` and `changed`."""
+        """Start to combine the rows. Marks explains `step_dropped` and `gradients_changed`."""
         if self._versions is None:
             self.fill()
-        rows = _rows(self.gradients[0].parameter)
-        marks = Marks(dropped, changed).leading_ones()
+        rows = _gradient_rows(self.gradients[0].parameter)
+        marks = Marks(step_dropped, gradients_changed).leading_ones()
         self.finish = start_sparse(rows, self.name, settings.op, settings.group, marks)
 
     def wait(self) -> None:
@@ -523,21 +547,21 @@ class SparseBucket(_AnyBucket):
             result = self.finish()  # even after a change: the other ranks wait for this one
         except CallError as error:
             self.combined = True
-            raise _explained(error) from None
+            raise _with_shape_explanation(error) from None
         except Exception:
             self.combined = True
             raise
         self.combined = True  # see Bucket.wait()
         parameter = self.gradients[0].parameter
-        if not unchanged(parameter.grad, *self._versions):
+        if not has_version(parameter.grad, *self._versions):
             raise changed_error(self.name)
         parameter.grad = result
-        self.gradients[0].settled = True
+        self.gradients[0].holds_combined_value = True
         self._combined_version = id(result), result._version
 
     def is_unchanged_since_combined(self, gradient: Gradient) -> bool:
-        found = gradient.parameter.grad
-        return found is not None and (id(found), found._version) == self._combined_version
+        current = gradient.parameter.grad
+        return current is not None and (id(current), current._version) == self._combined_version
 
     def has_nonzero(self) -> bool:
         gradient = self.gradients[0].parameter.grad
@@ -548,11 +572,11 @@ class SparseBucket(_AnyBucket):
 
 
 def _bytes_with_states(gradients: Sequence[Gradient], planned: PlannedBucket) -> int:
-    element_size = gradients[0].parameter.element_size()
-    return planned.bytes + len(gradients) * len(_STATES) * element_size
+    element_bytes = gradients[0].parameter.element_size()
+    return planned.bytes + len(gradients) * len(_FROZEN_STATES) * element_bytes
 
 
-def _text_of(tensor: torch.Tensor) -> str:
+def _description_of(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
 
 
@@ -569,19 +593,19 @@ def _dense_detached(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def changed_error(name: str) -> CallError:
-    of = f" of {name}" if name else ""
+    of_bucket = f" of {name}" if name else ""
     return CallError(
-        f"gradients were changed between backward() and step(), but those{of} were not combined "
-        "yet: this rank had not computed all of them in backward(), or they were written to while "
-        "backward() was running. To clip or scale gradients call optimizer.synchronize() first, "
-        "and step() within `with optimizer.skip_synchronize():`"
+        f"gradients were changed between backward() and step(), but those{of_bucket} were not "
+        "combined yet: this rank had not computed all of them in backward(), or they were written "
+        "to while backward() was running. To clip or scale gradients call optimizer.synchronize() "
+        "first, and step() within `with optimizer.skip_synchronize():`"
     )
 
 
-def _explained(error: CallError) -> CallError:
-    """Return the error of a call on a bucket. If the shapes differ, replace its advice: all ranks
-    have the same buckets, so they have skipped different steps, changed gradients, or frozen
-    different parameters."""
+def _with_shape_explanation(error: CallError) -> CallError:
+    """Return the error of a call on a bucket, with other advice if the shapes differ. All ranks
+    have the same buckets, so different shapes mean that they have skipped different steps, changed
+    gradients, or frozen different parameters."""
     text, _, _ = str(error).rpartition("\n")
     if "the shape differs" not in text:
         return error
@@ -598,18 +622,18 @@ def _explained(error: CallError) -> CallError:
     )
 
 
-def _sample(tensor: torch.Tensor) -> bytes:
+def _sample_bytes(tensor: torch.Tensor) -> bytes:
     """Return the bytes of some elements that are spread evenly over the tensor."""
     flat = tensor.detach().reshape(-1)
-    few = flat[:: flat.numel() // _SAMPLE_ELEMENTS + 1].contiguous()
-    return bytes(torch_tensors.bytes_of(few))
+    sampled = flat[:: flat.numel() // _SAMPLE_ELEMENTS + 1].contiguous()
+    return bytes(torch_tensors.bytes_of(sampled))
 
 
-def _new_memory(device: torch.device, size: int) -> torch.Tensor:
+def _new_memory(device: torch.device, size_bytes: int) -> torch.Tensor:
     """Return new memory on the device. The other ranks can map memory on the host."""
     if device.type != "cpu":
-        return torch.zeros(size, dtype=torch.uint8, device=device)
-    return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
+        return torch.zeros(size_bytes, dtype=torch.uint8, device=device)
+    return torch.from_dlpack(lifecycle.engine().allocate(max(size_bytes, 1)))
 
 
 def _is_shared(memory: torch.Tensor) -> bool:
@@ -620,7 +644,7 @@ def _is_shared(memory: torch.Tensor) -> bool:
     return lifecycle.engine().is_shared(memory.data_ptr(), memory.numel())
 
 
-def _rows(parameter: torch.Tensor) -> torch.Tensor:
+def _gradient_rows(parameter: torch.Tensor) -> torch.Tensor:
     """Return the parameter's gradient, which may be missing or dense, as rows with indices."""
     gradient = parameter.grad
     if gradient is None:

@@ -21,17 +21,17 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from farandole.comparison import allreduce_max
 from farandole.group import Group, OptimizerName
 
-_FLOAT, _BITS = struct.Struct("d"), struct.Struct("q")
-_STEP = GradScaler.step.__code__
+_FLOAT64_FORMAT, _INT64_FORMAT = struct.Struct("d"), struct.Struct("q")
+_STEP_CODE = GradScaler.step.__code__
 
-# The scalers whose scales differed between the ranks, with the states of the optimizers in this
-# step: update() replaces that object.
-_differed: weakref.WeakKeyDictionary[GradScaler, object] = weakref.WeakKeyDictionary()
+# Each scaler whose scale differed between the ranks, with its states of the optimizers in that
+# step. update() replaces the object with the states, so an entry counts for one step only.
+_differing_scalers: weakref.WeakKeyDictionary[GradScaler, object] = weakref.WeakKeyDictionary()
 
 
 def scaler_in_step(frame: FrameType) -> GradScaler | None:
     """Return the scaler if the frame is that of its step(), otherwise None."""
-    return frame.f_locals["self"] if frame.f_code is _STEP else None
+    return frame.f_locals["self"] if frame.f_code is _STEP_CODE else None
 
 
 def has_unscaled(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> bool:
@@ -51,33 +51,33 @@ def share_overflow(
     different scales were combined. Then record an overflow on all ranks, so that they skip this
     step, and give all ranks the smallest scale."""
     state: dict[str, Any] = scaler._per_optimizer_states[id(optimizer)]
-    unscaled = has_unscaled(scaler, optimizer)
-    overflow = unscaled and any(
+    was_unscaled = has_unscaled(scaler, optimizer)
+    has_overflow = was_unscaled and any(
         bool(found_inf.item()) for found_inf in state["found_inf_per_device"].values()
     )
     scale = scaler._scale
     assert scale is not None
-    bits = _BITS.unpack(_FLOAT.pack(scale.item()))[0]
-    overflow_anywhere, largest, complement = allreduce_max(
-        [overflow, bits, ~bits], f"{name}.overflow", group
+    bits = _INT64_FORMAT.unpack(_FLOAT64_FORMAT.pack(scale.item()))[0]
+    overflow_anywhere, largest_bits, largest_complement = allreduce_max(
+        [has_overflow, bits, ~bits], f"{name}.overflow", group
     )
     # As whole numbers, the bits of positive floats have the same order as the floats, so the
     # largest complement belongs to the smallest scale.
-    if largest != ~complement:
-        _differed[scaler] = scaler._per_optimizer_states
-        scale.fill_(_FLOAT.unpack(_BITS.pack(~complement))[0])
+    if largest_bits != ~largest_complement:
+        _differing_scalers[scaler] = scaler._per_optimizer_states
+        scale.fill_(_FLOAT64_FORMAT.unpack(_INT64_FORMAT.pack(~largest_complement))[0])
         assert scaler._growth_tracker is not None
         scaler._growth_tracker.zero_()
     # The gradients of other optimizers in this step were scaled before, too.
-    if _differed.get(scaler) is scaler._per_optimizer_states:
+    if _differing_scalers.get(scaler) is scaler._per_optimizer_states:
         overflow_anywhere = 1
-    if overflow_anywhere and not unscaled:
+    if overflow_anywhere and not was_unscaled:
         scaler.unscale_(optimizer)
-    elif not unscaled:
+    elif not was_unscaled:
         return
-    found: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
-    if not found:  # this rank had no gradient; torch rejects a step without an entry
-        found[scale.device] = torch.zeros((), device=scale.device)
-    if overflow_anywhere > overflow:
-        for found_inf in found.values():
+    found_inf_by_device: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
+    if not found_inf_by_device:  # this rank had no gradient; torch rejects a step without an entry
+        found_inf_by_device[scale.device] = torch.zeros((), device=scale.device)
+    if overflow_anywhere > has_overflow:
+        for found_inf in found_inf_by_device.values():
             found_inf.fill_(1.0)

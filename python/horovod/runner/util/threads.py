@@ -17,12 +17,12 @@ def in_thread(
     silent: bool = False,
 ) -> threading.Thread:
     """Start target(*args) in a thread and return the thread. If `silent`, hide its exceptions."""
-    call = partial(_silently, target) if silent else target
+    call = partial(_run_silently, target) if silent else target
     thread = threading.Thread(target=call, args=tuple(args), name=name, daemon=daemon)
     thread.start()
     return thread
 
 
-def _silently(target: Callable[..., Any], *args: Any) -> None:
+def _run_silently(target: Callable[..., Any], *args: Any) -> None:
     with suppress(Exception):
         target(*args)

@@ -6,7 +6,7 @@
 
 namespace farandole {
 
-inline constexpr std::size_t kListMax = 3;
+inline constexpr std::size_t kListLengthMax = 3;
 inline constexpr std::size_t kHistoryBytesMax = 1024;
 inline constexpr std::size_t kDigestsMax = 16;
 inline constexpr std::size_t kSuccessorsMax = 8;

@@ -42,7 +42,7 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
         if flag is None:
             unknown.append(f"{section}.{key}" if key else section)
         elif value is not None:
-            values[flag.name] = _checked(flag, f"{section}.{key}", value)
+            values[flag.name] = _checked_value(flag, f"{section}.{key}", value)
     return values, unknown
 
 
@@ -56,7 +56,7 @@ def _entries(content: dict[Any, Any]) -> list[tuple[tuple[str, str], Any]]:
     return found
 
 
-def _checked(flag: Flag, key: str, value: Any) -> Any:
+def _checked_value(flag: Flag, key: str, value: Any) -> Any:
     if flag.type is None:
         if not isinstance(value, bool):
             raise ValueError(f"{key} is {value!r}; it must be true or false")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_ENTRY = re.compile(r"(?P<name>[^\s:]+|\[[^\s\]]+\])(:(?P<slots>\d+))?")
-_LINE = re.compile(r"(?P<name>\S+?)(\s+slots\s*=\s*(?P<slots>\d+)|:(?P<number>\d+))?")
+_ENTRY_PATTERN = re.compile(r"(?P<name>[^\s:]+|\[[^\s\]]+\])(:(?P<slots>\d+))?")
+_LINE_PATTERN = re.compile(r"(?P<name>\S+?)(\s+slots\s*=\s*(?P<slots>\d+)|:(?P<number>\d+))?")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class HostInfo:
     @staticmethod
     def from_string(host_string: str) -> HostInfo:
         """Parse "host:2". Raises ValueError for any other text."""
-        return _host(host_string.strip(), _ENTRY)
+        return _parse_host(host_string.strip(), _ENTRY_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def parse_host_file(path: str) -> list[HostInfo]:
     """Parse a file with lines such as "host1 slots=2"; a # begins a comment. Raises ValueError, or
     OSError if the file cannot be read."""
     lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
-    return [_host(line, _LINE) for line in lines if line]
+    return [_parse_host(line, _LINE_PATTERN) for line in lines if line]
 
 
 def parse_host_files(filename: str) -> str:
@@ -81,7 +81,9 @@ def get_host_assignments(
     local_sizes: list[int] = []  # by host
     for slots in slot_counts:
         local_sizes.append(min(slots, size - sum(local_sizes)))
-    places = [(host, local_rank) for host, n in enumerate(local_sizes) for local_rank in range(n)]
+    slot_positions = [
+        (host, local_rank) for host, n in enumerate(local_sizes) for local_rank in range(n)
+    ]
     return [
         SlotInfo(
             hostname=hosts[host].hostname,
@@ -92,7 +94,7 @@ def get_host_assignments(
             local_size=local_sizes[host],
             cross_size=sum(n > local_rank for n in local_sizes),
         )
-        for rank, (host, local_rank) in enumerate(places)
+        for rank, (host, local_rank) in enumerate(slot_positions)
     ]
 
 
@@ -102,20 +104,25 @@ def _slots_of(host: HostInfo) -> int:
     return host.slots
 
 
-def _host(text: str, pattern: re.Pattern[str]) -> HostInfo:
-    found = pattern.fullmatch(text)
-    if found is None:
+def _parse_host(text: str, pattern: re.Pattern[str]) -> HostInfo:
+    match = pattern.fullmatch(text)
+    if match is None:
         raise ValueError(f'"{text}" is not a host; write it as in localhost:2')
-    fields = found.groupdict()
+    fields = match.groupdict()
     slots = fields["slots"] or fields.get("number")
     return HostInfo(fields["name"], int(slots) if slots else None)
 
 
 def is_this_host(name: str) -> bool:
-    own = socket.gethostname()
-    return name in ("localhost", "127.0.0.1", "::1", "[::1]", own, own.partition(".")[0]) or (
-        name.partition(".")[0] == own.partition(".")[0] and name == socket.getfqdn()
-    )
+    own_name = socket.gethostname()
+    return name in (
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "[::1]",
+        own_name,
+        own_name.partition(".")[0],
+    ) or (name.partition(".")[0] == own_name.partition(".")[0] and name == socket.getfqdn())
 
 
 def check_slots(hosts: Iterable[HostInfo], workers: int) -> None:
